@@ -1,0 +1,73 @@
+package proc
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+)
+
+// List returns the processes that can be seen, in no order. Those that end
+// meanwhile may be missing.
+func List() ([]Process, error) {
+	dir, err := os.Open("/proc")
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	names, err := dir.Readdirnames(-1)
+	if err != nil {
+		return nil, err
+	}
+	var list []Process
+	for _, name := range names {
+		pid, err := strconv.Atoi(name)
+		if err != nil {
+			continue
+		}
+		if p, err := Get(pid); err == nil {
+			list = append(list, p)
+		}
+	}
+	return list, nil
+}
+
+// Get looks one process up.
+func Get(pid int) (Process, error) {
+	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return Process{}, err
+	}
+	return parseStat(pid, stat)
+}
+
+// parseStat reads /proc/PID/stat. The second field is the command's name in
+// brackets, which may itself contain blanks and brackets (proc_pid_stat(5)).
+func parseStat(pid int, stat []byte) (Process, error) {
+	end := bytes.LastIndexByte(stat, ')')
+	fields := bytes.Fields(stat[end+1:])
+	if end < 0 || len(fields) < 20 {
+		return Process{}, fmt.Errorf("process %d: cannot read its state", pid)
+	}
+	ppid, err1 := strconv.Atoi(string(fields[1]))
+	pgid, err2 := strconv.Atoi(string(fields[2]))
+	start, err3 := strconv.ParseUint(string(fields[19]), 10, 64)
+	if err := errors.Join(err1, err2, err3); err != nil {
+		return Process{}, fmt.Errorf("process %d: cannot read its state: %w", pid, err)
+	}
+	state := fields[0][0]
+	return Process{PID: pid, PPID: ppid, PGID: pgid, Zombie: state == 'Z' || state == 'X', Start: start}, nil
+}
+
+// Command returns the command line of a process, its arguments joined by blanks,
+// or its short name where the command line is hidden or empty.
+func Command(pid int) string {
+	dir := "/proc/" + strconv.Itoa(pid)
+	if args, err := os.ReadFile(dir + "/cmdline"); err == nil && len(args) > 0 {
+		return strings.ReplaceAll(strings.TrimRight(string(args), "\x00"), "\x00", " ")
+	}
+	comm, _ := os.ReadFile(dir + "/comm")
+	return strings.TrimSpace(string(comm))
+}
