@@ -1,0 +1,139 @@
+package file
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/dlock/dlock/backend"
+	"github.com/dlock/dlock/backend/record"
+	"github.com/dlock/dlock/internal/boottime"
+)
+
+// hold is a lock that the kernel holds for this process and its guard.
+type hold struct {
+	*contender
+	watch *watch
+	lost  chan error
+}
+
+// Grant tells token and fence; the lease has no end, and an interval for checks.
+func (h *hold) Grant() backend.Grant {
+	return backend.Grant{Token: h.req.Token, Fence: h.granted.Fence, Lease: h.lease()}
+}
+
+func (h *hold) lease() backend.Lease {
+	return backend.Lease{Sent: boottime.Now(), Every: h.req.TTL / 3}
+}
+
+// Renew checks that the record still has this hold and that the public lock file
+// still is the one that we locked: somebody may have revoked the one or removed the
+// other.
+func (h *hold) Renew(context.Context) (backend.Lease, error) {
+	lease := h.lease()
+	rec, err := h.load()
+	if err != nil {
+		return backend.Lease{}, err
+	}
+	i := slices.IndexFunc(rec.Holders, func(r record.Holder) bool { return r.Token == h.req.Token })
+	d, name := h.publicFile()
+	switch {
+	case i < 0:
+		return backend.Lease{}, fmt.Errorf("%w: somebody changed the record %s/%s", backend.ErrLost, h.state.Name(), recordName)
+	case rec.Holders[i].Revoked:
+		return backend.Lease{}, backend.ErrRevoked
+	case !inPlace(d, name, h.public):
+		return backend.Lease{}, fmt.Errorf("%w: somebody removed or replaced the lock file %s/%s", backend.ErrLost, d.Name(), name)
+	}
+	return lease, nil
+}
+
+// Lost watches the record, so that a revocation is noticed at once.
+func (h *hold) Lost() <-chan error {
+	if h.lost != nil {
+		return h.lost
+	}
+	h.lost = make(chan error, 1)
+	if h.watch = newWatch(h.state); h.watch.watcher == nil {
+		return h.lost // renewals will notice
+	}
+	h.watch.mark() // it may have been revoked before the watch began
+	go func() {
+		for range h.watch.changed {
+			_, err := h.Renew(context.Background())
+			if errors.Is(err, backend.ErrLost) || errors.Is(err, backend.ErrRevoked) {
+				h.lost <- err
+				return
+			}
+		}
+	}()
+	return h.lost
+}
+
+// KeepOpen lists the two kernel locks.
+func (h *hold) KeepOpen() []*os.File { return []*os.File{h.live, h.public} }
+
+// Release gives the kernel locks up, whatever becomes of the record: without its
+// live file the hold counts for nobody. Only a tail needs the record.
+func (h *hold) Release(ctx context.Context, tail time.Duration) error {
+	if h.watch != nil {
+		h.watch.close()
+	}
+	err := h.change(ctx, func(s *state) error {
+		defer h.dropLive()
+		if tail > 0 {
+			return s.rec.Leave(s.now, h.req.Token, tail)
+		}
+		return s.rec.Release(s.now, h.req.Token)
+	})
+	h.abandon()
+	if tail <= 0 && !errors.Is(err, backend.ErrLost) {
+		return nil
+	}
+	return err
+}
+
+// detached is a hold that only the record has.
+type detached struct {
+	*lock
+	token string
+	ttl   time.Duration
+	fence uint64
+	lease backend.Lease // zero in an attached one until it was renewed
+}
+
+// Grant tells token, fence and lease.
+func (d *detached) Grant() backend.Grant {
+	return backend.Grant{Token: d.token, Fence: d.fence, Lease: d.lease}
+}
+
+// Renew extends the lease in the record.
+func (d *detached) Renew(ctx context.Context) (backend.Lease, error) {
+	sent := boottime.Now()
+	err := d.change(ctx, func(s *state) error {
+		h, err := s.rec.Renew(s.now, d.token, d.ttl)
+		d.lease = backend.Lease{Sent: sent, TTL: h.Expires.Sub(s.now), Every: h.TTL / 3}
+		return err
+	})
+	return d.lease, err
+}
+
+// Release takes the hold out of the record.
+func (d *detached) Release(ctx context.Context, tail time.Duration) error {
+	defer d.close()
+	return d.change(ctx, func(s *state) error {
+		if tail > 0 {
+			return s.rec.Leave(s.now, d.token, tail)
+		}
+		return s.rec.Release(s.now, d.token)
+	})
+}
+
+// Lost is nil: nothing reports the end of a detached hold.
+func (d *detached) Lost() <-chan error { return nil }
+
+// KeepOpen is empty: no process holds the lock.
+func (d *detached) KeepOpen() []*os.File { return nil }

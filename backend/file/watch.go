@@ -1,0 +1,74 @@
+package file
+
+import (
+	"path/filepath"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+)
+
+// watch tells when a lock's record was replaced.
+type watch struct {
+	changed chan struct{} // holds one mark at most; several changes may make one
+	watcher *fsnotify.Watcher
+}
+
+// newWatch begins to watch. Where the system has no watch left to give, changes are
+// looked for once a second.
+func newWatch(state *dir) *watch {
+	w := &watch{changed: make(chan struct{}, 1)}
+	watcher, err := fsnotify.NewWatcher()
+	if err != nil {
+		return w
+	}
+	if err := watcher.Add(state.Name()); err != nil {
+		watcher.Close()
+		return w
+	}
+	w.watcher = watcher
+	go w.relay()
+	return w
+}
+
+// mark says that something may have changed.
+func (w *watch) mark() {
+	select {
+	case w.changed <- struct{}{}:
+	default:
+	}
+}
+
+// relay ends, and closes the channel, when the watch is closed.
+func (w *watch) relay() {
+	defer close(w.changed)
+	for {
+		select {
+		case event, ok := <-w.watcher.Events:
+			if !ok {
+				return
+			}
+			if filepath.Base(event.Name) != recordName {
+				continue
+			}
+		case _, ok := <-w.watcher.Errors: // such as an overflow: look for ourselves
+			if !ok {
+				return
+			}
+		}
+		w.mark()
+	}
+}
+
+// longest is how long one may rely on the watch alone.
+func (w *watch) longest() time.Duration {
+	if w.watcher == nil {
+		return time.Second
+	}
+	return time.Hour
+}
+
+func (w *watch) close() {
+	if w.watcher != nil {
+		w.watcher.Close()
+	}
+}
