@@ -1,0 +1,84 @@
+package cmd
+
+import (
+	"encoding/json"
+	"io"
+
+	"github.com/dlock/dlock/backend"
+)
+
+// The JSON of dlock inspect. Durations are seconds; what is unknown is left out.
+type (
+	jsonReport struct {
+		Backend jsonBackend  `json:"backend"`
+		Locks   []jsonStatus `json:"locks"`
+	}
+	jsonBackend struct {
+		Kind    string `json:"kind"`
+		Address string `json:"address"`
+	}
+	jsonStatus struct {
+		Name     string       `json:"name"`
+		State    string       `json:"state"` // held or free
+		Fence    uint64       `json:"fence,omitempty"`
+		Holders  []jsonHolder `json:"holders"`
+		Waiters  []jsonWaiter `json:"waiters"`
+		Problems []string     `json:"problems,omitempty"`
+	}
+	jsonHolder struct {
+		Token   string        `json:"token,omitempty"`
+		Mode    backend.Mode  `json:"mode"`
+		Owner   backend.Owner `json:"owner"`
+		Fence   uint64        `json:"fence,omitempty"`
+		Held    *float64      `json:"held_seconds,omitempty"`
+		Left    *float64      `json:"left_seconds,omitempty"`
+		Revoked bool          `json:"revoked,omitempty"`
+		Tail    bool          `json:"tail,omitempty"`
+	}
+	jsonWaiter struct {
+		Mode    backend.Mode  `json:"mode"`
+		Owner   backend.Owner `json:"owner"`
+		Waiting *float64      `json:"waiting_seconds,omitempty"`
+	}
+)
+
+func printJSON(out io.Writer, limits backend.Limits, list []backend.Status) error {
+	report := jsonReport{Backend: jsonBackend{limits.Kind, limits.Address}, Locks: []jsonStatus{}}
+	for _, s := range list {
+		report.Locks = append(report.Locks, toJSON(s))
+	}
+	e := json.NewEncoder(out)
+	e.SetIndent("", "  ")
+	return e.Encode(report)
+}
+
+func toJSON(s backend.Status) jsonStatus {
+	j := jsonStatus{
+		Name: s.Name, State: "held", Fence: s.Fence, Problems: s.Problems,
+		Holders: []jsonHolder{}, Waiters: []jsonWaiter{},
+	}
+	if len(s.Holders) == 0 {
+		j.State = "free"
+	}
+	for _, h := range s.Holders {
+		holder := jsonHolder{Token: h.Token, Mode: h.Mode, Owner: h.Owner, Fence: h.Fence, Revoked: h.Revoked, Tail: h.Tail}
+		if h.Held >= 0 {
+			seconds := h.Held.Seconds()
+			holder.Held = &seconds
+		}
+		if h.Leased {
+			seconds := h.Left.Seconds()
+			holder.Left = &seconds
+		}
+		j.Holders = append(j.Holders, holder)
+	}
+	for _, w := range s.Waiters {
+		waiter := jsonWaiter{Mode: w.Mode, Owner: w.Owner}
+		if w.Waiting >= 0 {
+			seconds := w.Waiting.Seconds()
+			waiter.Waiting = &seconds
+		}
+		j.Waiters = append(j.Waiters, waiter)
+	}
+	return j
+}

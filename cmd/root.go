@@ -1,0 +1,101 @@
+// Package cmd is dlock's command line: one file a subcommand. It knows words, flags
+// and exit codes, and no lock logic.
+package cmd
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+
+	"github.com/dlock/dlock/runner"
+)
+
+// app is what the subcommands share: the streams, and the settings of the place.
+type app struct {
+	stdin       io.Reader
+	stdout      io.Writer
+	ui          *ui
+	schemes     []scheme
+	machineFile string // names the lock service of this machine
+	place       place
+}
+
+// Main runs dlock with the arguments after its name and returns its exit code.
+func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) (code int) {
+	if guard, code := runner.GuardMain(); guard {
+		return code
+	}
+	return newApp(stdin, stdout, stderr).main(args)
+}
+
+func newApp(stdin io.Reader, stdout, stderr io.Writer) *app {
+	return &app{
+		stdin: stdin, stdout: stdout, ui: &ui{out: stderr},
+		schemes: schemes, machineFile: "/etc/dlock/backend",
+	}
+}
+
+func (a *app) main(args []string) (code int) {
+	defer func() {
+		if r := recover(); r != nil {
+			a.ui.fail("", fmt.Sprintf("a defect in dlock: %v", r), "please report it with this:\n"+string(debug.Stack()))
+			code = exitDefect
+		}
+	}()
+	root := newRootCmd(a)
+	root.SetArgs(args)
+	return a.exitCode(root.Execute())
+}
+
+const rootLong = `dlock runs a command while it holds a named lock, and stops the command before
+its lease can end.
+
+  dlock run nightly -- ./backup.sh       wait for the lock, run, release
+  dlock run -n nightly -- ./backup.sh    give up at once when it is taken
+  dlock inspect                          who holds what
+
+Without a configuration the locks are files of this machine. Name a lock service
+with --backend, $DLOCK_BACKEND, or in /etc/dlock/backend.
+
+` + exitCodesHelp
+
+func newRootCmd(a *app) *cobra.Command {
+	root := &cobra.Command{
+		Use:               "dlock",
+		Short:             "Run a command under a named lock",
+		Long:              rootLong,
+		SilenceErrors:     true,
+		SilenceUsage:      true,
+		Args:              cobra.NoArgs,
+		Version:           version(),
+		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
+		RunE: func(c *cobra.Command, _ []string) error {
+			return usageError("no subcommand given; begin with: dlock run NAME -- COMMAND")
+		},
+	}
+	root.SetVersionTemplate("dlock {{.Version}}\n")
+	root.SetOut(a.stdout)
+	root.SetErr(a.ui.out)
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		return &exitError{code: exitUsage, msg: err.Error(), hint: "see " + c.CommandPath() + " --help"}
+	})
+	a.place.addFlags(root.PersistentFlags())
+	root.PersistentPreRunE = func(c *cobra.Command, _ []string) error { return a.settle(c.Flags()) }
+	root.AddCommand(
+		newRunCmd(a, nil), newAcquireCmd(a, nil), newRenewCmd(a, nil), newReleaseCmd(a, nil),
+		newInspectCmd(a, nil), newCompletionCmd(a), newVersionCmd(a),
+	)
+	return root
+}
+
+// settle fills in what the environment says and the command line does not.
+func (a *app) settle(flags flagSet) error {
+	if err := a.place.fromEnv(flags, os.LookupEnv); err != nil {
+		return err
+	}
+	a.ui.quiet, a.ui.verbose, a.ui.json = a.place.quiet, a.place.verbose, a.place.logFormat == "json"
+	return nil
+}

@@ -1,0 +1,172 @@
+package cmd
+
+import (
+	"errors"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/spf13/cobra"
+
+	"github.com/dlock/dlock/backend"
+	"github.com/dlock/dlock/runner"
+)
+
+// runOptions is one dlock run, as the command line has it.
+type runOptions struct {
+	lockFlags
+	name      string
+	command   []string
+	grace     duration
+	minHold   duration
+	maxRun    duration
+	reentrant bool
+	onLost    string
+	survivors string
+}
+
+const runLong = `Take the lock NAME, run COMMAND, and give the lock back when it ends. Flags after
+NAME belong to COMMAND. With -c, a shell ($SHELL, or /bin/sh) runs the line.
+
+COMMAND sees DLOCK_NAME, DLOCK_TOKEN, DLOCK_FENCE, DLOCK_HELD and DLOCK_BACKEND_KIND.
+
+  dlock run nightly -- ./backup.sh
+  dlock run -n nightly -c 'tar czf /backup/etc.tgz /etc && sync'
+  dlock run -w 10m --max-run 2h --reason 'JIRA-42' deploy -- make deploy
+
+` + exitCodesHelp
+
+func newRunCmd(a *app, runF func(*runOptions) error) *cobra.Command {
+	o := &runOptions{grace: duration(5 * time.Second)}
+	c := &cobra.Command{
+		Use:   "run [flags] NAME [--] COMMAND [ARG…]\n  dlock run [flags] NAME -c 'SHELL LINE'",
+		Short: "Run a command under a lock",
+		Long:  runLong,
+		RunE: func(c *cobra.Command, args []string) error {
+			if err := o.parse(c.Flags(), args); err != nil {
+				return err
+			}
+			if runF != nil {
+				return runF(o)
+			}
+			return a.run(o)
+		},
+		ValidArgsFunction: a.completeNames,
+	}
+	flags := c.Flags()
+	flags.SetInterspersed(false)
+	o.addFlags(flags)
+	flags.Var(&o.grace, "grace", "time `D` from SIGTERM to SIGKILL when the command must be stopped ($DLOCK_GRACE)")
+	flags.Var(&o.minHold, "min-hold", "keep the lock taken until `D` after it was taken, also after a short or failed job")
+	flags.Var(&o.maxRun, "max-run", "stop the command after `D`")
+	flags.BoolVar(&o.reentrant, "reentrant", false, "if a dlock run above this process holds the lock, run under that hold")
+	flags.StringVar(&o.onLost, "on-lost", "kill", "when the lock is lost: `kill` the command, or warn only, which gives up the promise")
+	flags.StringVar(&o.survivors, "survivors", "wait", "processes that the command leaves in its group: `wait`, kill or ignore")
+	hide(flags, "close", func() { flags.BoolP("close", "o", false, "") }) // flock's -o: we never pass the lock on
+	return c
+}
+
+// parse completes the options from the arguments and the environment, and refuses
+// what makes no sense.
+func (o *runOptions) parse(flags flagSet, args []string) error {
+	if err := o.check(flags); err != nil {
+		return err
+	}
+	if err := errors.Join(
+		durationFromEnv(flags, "ttl", &o.ttl, os.LookupEnv, "DLOCK_TTL"),
+		durationFromEnv(flags, "grace", &o.grace, os.LookupEnv, "DLOCK_GRACE"),
+	); err != nil {
+		return err
+	}
+	switch {
+	case o.onLost != "kill" && o.onLost != "warn":
+		return usageError("--on-lost %q: it is kill or warn", o.onLost)
+	case !slices.Contains([]string{"wait", "kill", "ignore"}, o.survivors):
+		return usageError("--survivors %q: it is wait, kill or ignore", o.survivors)
+	case o.reentrant && o.minHold > 0:
+		return usageError("--reentrant and --min-hold exclude each other: the outer run decides how long the lock is held")
+	case flags.Changed("max-run") && o.maxRun == 0:
+		return usageError("--max-run 0: no command can end in no time")
+	}
+	if len(args) == 0 {
+		return usageError("no lock name given; it is: dlock run NAME -- COMMAND")
+	}
+	o.name = args[0]
+	if err := checkName(o.name); err != nil {
+		return err
+	}
+	return o.parseCommand(args[1:])
+}
+
+func (o *runOptions) parseCommand(args []string) error {
+	switch {
+	case len(args) > 0 && args[0] == "--":
+		args = args[1:]
+	case len(args) > 0 && (args[0] == "-c" || args[0] == "--command"):
+		if len(args) != 2 {
+			return usageError("%s takes one argument, the shell line; quote it", args[0])
+		}
+		shell := os.Getenv("SHELL")
+		if shell == "" {
+			shell = "/bin/sh"
+		}
+		args = []string{shell, "-c", args[1]}
+	}
+	if len(args) == 0 {
+		return usageError("no command given; it is: dlock run %s -- COMMAND", shellQuote(o.name))
+	}
+	o.command = args
+	return nil
+}
+
+// run takes the lock and runs the command under it.
+func (a *app) run(o *runOptions) error {
+	path, err := runner.Find(o.command[0])
+	if err != nil {
+		return err
+	}
+	signals := runner.Signals()
+	b, err := a.open()
+	if err != nil {
+		return err
+	}
+	defer b.Close()
+	limits := b.Limits()
+	if err := checkTTL(o.ttl, limits); err != nil {
+		return err
+	}
+	a.ui.detail(o.name, "lock service: %s", describeBackend(limits))
+	a.hintElsewhere(b, o.name)
+	job := &job{app: a, opts: o, path: path, limits: limits, signals: signals, id: uuid.NewString()}
+	if o.reentrant {
+		if job.hold, err = a.outer(b, o); err != nil {
+			return err
+		}
+	}
+	if job.hold == nil {
+		if job.hold, err = a.take(b, o.request(job.id), &o.lockFlags, signals); err != nil {
+			return err
+		}
+	}
+	return job.run()
+}
+
+func (o *runOptions) request(token string) backend.Request {
+	return backend.Request{
+		Name: o.name, Token: token, Mode: o.mode(),
+		TTL: time.Duration(o.ttl), Grace: time.Duration(o.grace),
+		NoWait: o.noWait, TailIsBusy: !o.waitSet,
+		Owner: owner(backend.Run, o.command, o.reason),
+	}
+}
+
+// hintElsewhere tells of a lock of the same name that does not exclude this one.
+func (a *app) hintElsewhere(b backend.Backend, name string) {
+	type elsewhere interface{ Elsewhere(name string) string }
+	if e, ok := b.(elsewhere); ok {
+		if path := e.Elsewhere(name); path != "" {
+			a.ui.hint("another user's lock of this name, %s, does not exclude this one; share a directory with --backend file:///dir", path)
+		}
+	}
+}

@@ -1,0 +1,136 @@
+package cmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/dlock/dlock/backend"
+)
+
+// waitForServiceNow is how long --no-wait waits for a service that does not answer.
+const waitForServiceNow = 5 * time.Second
+
+// errWaitOver ends a wait at its limit.
+var errWaitOver = errors.New("the wait is over")
+
+// signalError ends a wait because a signal came.
+type signalError struct{ signal syscall.Signal }
+
+// Error names the signal.
+func (e *signalError) Error() string { return e.signal.String() }
+
+// take acquires the lock of req and turns what stands in the way into words. It
+// listens to signals as long as it takes.
+func (a *app) take(b backend.Backend, req backend.Request, f *lockFlags, signals <-chan os.Signal) (backend.Hold, error) {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	defer cancel(nil)
+	if f.waitSet && !f.noWait {
+		timer := time.AfterFunc(time.Duration(f.wait), func() { cancel(errWaitOver) })
+		defer timer.Stop()
+	}
+	if f.noWait {
+		timer := time.AfterFunc(waitForServiceNow, func() { cancel(fmt.Errorf("%w: no answer", backend.ErrUnavailable)) })
+		defer timer.Stop()
+	}
+	req.Waiting = func(w backend.Wait) error { return a.tellWaiting(req, w) }
+	hold, err := acquire(ctx, cancel, b, req, signals)
+	if err != nil {
+		return nil, a.notTaken(b, req, f, err)
+	}
+	return hold, nil
+}
+
+// acquire runs b.Acquire and cancels it when a signal comes. A lock that is granted
+// at that very moment is given back.
+func acquire(ctx context.Context, cancel context.CancelCauseFunc, b backend.Backend, req backend.Request, signals <-chan os.Signal) (backend.Hold, error) {
+	type result struct {
+		hold backend.Hold
+		err  error
+	}
+	done := make(chan result, 1)
+	go func() {
+		hold, err := b.Acquire(ctx, req)
+		done <- result{hold, err}
+	}()
+	var stop *signalError
+	for {
+		select {
+		case s := <-signals:
+			if sig := s.(syscall.Signal); stop == nil && endsWait(sig) {
+				stop = &signalError{sig}
+				cancel(stop)
+			}
+		case r := <-done:
+			if r.err == nil && stop != nil {
+				ctx, cancel := context.WithTimeout(context.Background(), cleanUpLimit)
+				defer cancel()
+				return nil, errors.Join(stop, r.hold.Release(ctx, 0))
+			}
+			return r.hold, r.err
+		}
+	}
+}
+
+// tellWaiting says once who has the lock, and refuses to wait for oneself.
+func (a *app) tellWaiting(req backend.Request, w backend.Wait) error {
+	if h, ours := ancestor(w.Holders); ours {
+		return a.selfDeadlock(req, h)
+	}
+	a.ui.note(req.Name, "waiting: %s", describeHolders(w.Holders, w.Ahead))
+	return nil
+}
+
+// selfDeadlock is the error of a contender whose own ancestor holds the lock.
+func (a *app) selfDeadlock(req backend.Request, h backend.Holder) error {
+	e := &exitError{
+		code: exitUsage, lock: req.Name,
+		msg:  fmt.Sprintf("you already hold it: this process runs under dlock pid %d, which has the lock (%v)", h.Owner.PID, h.Mode),
+		hint: "use --reentrant to run under that hold",
+	}
+	if !h.Mode.Covers(req.Mode) {
+		e.hint = fmt.Sprintf("take the outer lock as %v, or use another name", req.Mode)
+	}
+	return e
+}
+
+// notTaken explains why the lock was not taken.
+func (a *app) notTaken(b backend.Backend, req backend.Request, f *lockFlags, err error) error {
+	var (
+		busy    *backend.BusyError
+		stopped *signalError
+	)
+	switch {
+	case errors.As(err, &stopped):
+		return &exitError{code: 128 + int(stopped.signal), die: dieOf(stopped.signal)}
+	case errors.Is(err, errWaitOver):
+		return a.waitOver(b, req, f)
+	case errors.As(err, &busy):
+		if h, ours := ancestor(busy.Holders); ours {
+			return a.selfDeadlock(req, h)
+		}
+		return a.busy(req.Name, busy, f.busyCode)
+	}
+	e := a.explain(req.Name, err)
+	if e.lock == "" {
+		e.lock = req.Name
+	}
+	return e
+}
+
+// waitOver says who has the lock now that the wait is over.
+func (a *app) waitOver(b backend.Backend, req backend.Request, f *lockFlags) error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	busy := &backend.BusyError{}
+	if list, err := b.Inspect(ctx, req.Name); err == nil && len(list) == 1 {
+		busy.Holders, busy.Ahead = list[0].Holders, len(list[0].Waiters)
+	}
+	e := a.busy(req.Name, busy, f.busyCode)
+	e.msg = fmt.Sprintf("not acquired within %v, %s", time.Duration(f.wait), e.msg)
+	e.hint = "look who has it: dlock inspect " + shellQuote(req.Name)
+	return e
+}

@@ -1,0 +1,12 @@
+// Command dlock runs a command while it holds a named lock.
+package main
+
+import (
+	"os"
+
+	"github.com/dlock/dlock/cmd"
+)
+
+func main() {
+	os.Exit(cmd.Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+}
