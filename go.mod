@@ -1,8 +1,9 @@
 module github.com/dlock/dlock
 
-go 1.26.8
+go 1.26.7
 
 require (
+	github.com/creack/pty v1.1.24
 	github.com/fsnotify/fsnotify v1.10.1
 	github.com/go-sql-driver/mysql v1.10.1
 	github.com/go-zookeeper/zk v1.0.4
@@ -10,6 +11,7 @@ require (
 	github.com/hashicorp/consul/api v1.34.5
 	github.com/mattn/go-isatty v0.0.22
 	github.com/redis/go-redis/v9 v9.23.0
+	github.com/rogpeppe/go-internal v1.16.0
 	github.com/spf13/cobra v1.10.2
 	github.com/spf13/pflag v1.0.9
 	golang.org/x/sys v0.50.0
@@ -36,4 +38,5 @@ require (
 	github.com/mitchellh/go-homedir v1.1.0 // indirect
 	go.uber.org/atomic v1.12.0 // indirect
 	golang.org/x/exp v0.0.0-20260218203240-3dfff04db8fa // indirect
+	golang.org/x/tools v0.49.0 // indirect
 )

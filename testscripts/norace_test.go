@@ -1,0 +1,5 @@
+//go:build !race
+
+package testscripts
+
+var raceFlags []string

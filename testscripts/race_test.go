@@ -1,0 +1,6 @@
+//go:build race
+
+package testscripts
+
+// raceFlags build the binary with the race detector when the tests have it.
+var raceFlags = []string{"-race"}
