@@ -26,13 +26,14 @@ func (l Lease) Deadline() boottime.Instant {
 
 // KillAt is the last moment to send SIGKILL: far enough before the deadline that
 // the kernel can take down a large process.
-func (l Lease) KillAt() boottime.Instant {
-	return l.Deadline().Add(-max(250*time.Millisecond, l.TTL/50))
-}
+func (l Lease) KillAt() boottime.Instant { return l.Deadline().Add(-l.killMargin()) }
 
-// StopAt is the moment to send SIGTERM when the lease could not be renewed.
+func (l Lease) killMargin() time.Duration { return max(250*time.Millisecond, l.TTL/50) }
+
+// StopAt is the moment to send SIGTERM when the lease could not be renewed: the grace
+// before SIGKILL, but no earlier than a third of the lease before its deadline.
 func (l Lease) StopAt(grace time.Duration) boottime.Instant {
-	return l.Deadline().Add(-l.ShortGrace(grace))
+	return l.KillAt().Add(-max(0, min(grace, l.TTL/3-l.killMargin())))
 }
 
 // ShortGrace is the SIGTERM to SIGKILL gap that the lease leaves room for: with a

@@ -14,18 +14,18 @@ func TestLeaseArithmetic(t *testing.T) {
 		ttl, grace                   time.Duration
 		deadline, kill, stop, shrunk time.Duration // after the request was sent; the gap itself
 	}{
-		{1 * s, 0, 980 * ms, 730 * ms, 980 * ms, 0},
+		{1 * s, 0, 980 * ms, 730 * ms, 730 * ms, 0},
 		{1 * s, 5 * s, 980 * ms, 730 * ms, 980*ms - s/3, s / 3},
 		{1 * s, 25 * s, 980 * ms, 730 * ms, 980*ms - s/3, s / 3},
-		{5 * s, 0, 4950 * ms, 4700 * ms, 4950 * ms, 0},
+		{5 * s, 0, 4950 * ms, 4700 * ms, 4700 * ms, 0},
 		{5 * s, 5 * s, 4950 * ms, 4700 * ms, 4950*ms - 5*s/3, 5 * s / 3},
 		{5 * s, 25 * s, 4950 * ms, 4700 * ms, 4950*ms - 5*s/3, 5 * s / 3},
-		{30 * s, 0, 29700 * ms, 29100 * ms, 29700 * ms, 0},
-		{30 * s, 5 * s, 29700 * ms, 29100 * ms, 24700 * ms, 5 * s},
+		{30 * s, 0, 29700 * ms, 29100 * ms, 29100 * ms, 0},
+		{30 * s, 5 * s, 29700 * ms, 29100 * ms, 24100 * ms, 5 * s},
 		{30 * s, 25 * s, 29700 * ms, 29100 * ms, 19700 * ms, 10 * s},
-		{time.Hour, 0, 3564 * s, 3492 * s, 3564 * s, 0},
-		{time.Hour, 5 * s, 3564 * s, 3492 * s, 3559 * s, 5 * s},
-		{time.Hour, 25 * s, 3564 * s, 3492 * s, 3539 * s, 25 * s},
+		{time.Hour, 0, 3564 * s, 3492 * s, 3492 * s, 0},
+		{time.Hour, 5 * s, 3564 * s, 3492 * s, 3487 * s, 5 * s},
+		{time.Hour, 25 * s, 3564 * s, 3492 * s, 3467 * s, 25 * s},
 	} {
 		const sent boottime.Instant = 77e9
 		l := backend.Lease{Sent: sent, TTL: c.ttl, Every: c.ttl / 3}

@@ -14,7 +14,7 @@ import (
 // the ends. Every state that any order of steps can reach is visited once.
 
 const (
-	today Time = 100
+	today = Time(100)
 	tick       = 1000 // nanoseconds: one unit of Time
 	crew       = 3
 )
