@@ -3,12 +3,10 @@
 package testscripts
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"testing"
 	"time"
 
@@ -16,7 +14,7 @@ import (
 )
 
 // patience bounds waits for what must happen; it decides nothing when all is well.
-const patience = 30 * time.Second
+const patience = 60 * time.Second
 
 // binDir holds the dlock that was built for this test run.
 var binDir string
@@ -40,6 +38,11 @@ func testMain(m *testing.M) int {
 		fmt.Fprintf(os.Stderr, "building dlock: %v\n%s", err, out)
 		return 1
 	}
+	// The scripts, and the commands that are ours, find this dlock.
+	if err := os.Setenv("PATH", dir+string(os.PathListSeparator)+os.Getenv("PATH")); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
 	return m.Run()
 }
 
@@ -49,11 +52,15 @@ func TestScripts(t *testing.T) {
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
 		Setup: func(env *testscript.Env) error {
-			env.Setenv("PATH", binDir+string(os.PathListSeparator)+env.Getenv("PATH"))
 			env.Setenv("DLOCK_BACKEND", "file://"+filepath.Join(env.WorkDir, "locks"))
+			env.Values[backgroundKey{}] = &background{env: env.Vars, processes: map[string]*process{}}
 			return nil
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"code": cmdCode, "until": cmdUntil},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"code": cmdCode, "until": cmdUntil, "json": cmdJSON,
+			"start": cmdStart, "signal": cmdSignal, "ended": cmdEnded,
+			"code-as": cmdCodeAs,
+		},
 		Condition: func(cond string) (bool, error) {
 			if cond == "root" {
 				return os.Geteuid() == 0, nil
@@ -61,40 +68,4 @@ func TestScripts(t *testing.T) {
 			return false, fmt.Errorf("unknown condition %q", cond)
 		},
 	})
-}
-
-// cmdCode runs a command that must exit with the code given first.
-func cmdCode(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) < 2 {
-		ts.Fatalf("usage: code N command [arg…]")
-	}
-	want, err := strconv.Atoi(args[0])
-	ts.Check(err)
-	got := 0
-	if err := ts.Exec(args[1], args[2:]...); err != nil {
-		exit := (*exec.ExitError)(nil)
-		if !errors.As(err, &exit) {
-			ts.Fatalf("%v", err)
-		}
-		got = exit.ExitCode()
-	}
-	if got != want {
-		ts.Fatalf("exit code %d, want %d", got, want)
-	}
-}
-
-// cmdUntil runs a command again and again until it succeeds.
-func cmdUntil(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) < 1 {
-		ts.Fatalf("usage: until command [arg…]")
-	}
-	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
-		err := ts.Exec(args[0], args[1:]...)
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			ts.Fatalf("still failing: %v", err)
-		}
-	}
 }

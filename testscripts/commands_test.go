@@ -1,0 +1,187 @@
+package testscripts
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	"golang.org/x/sys/unix"
+)
+
+// cmdCode runs a command that must exit with the code given first.
+func cmdCode(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: code N command [arg…]")
+	}
+	wantCode(ts, args[0], ts.Exec(args[1], args[2:]...))
+}
+
+// wantCode fails unless err tells of the exit code want.
+func wantCode(ts *testscript.TestScript, want string, err error) {
+	code := 0
+	if err != nil {
+		exit := (*exec.ExitError)(nil)
+		if !errors.As(err, &exit) {
+			ts.Fatalf("%v", err)
+		}
+		code = exit.ExitCode()
+	}
+	if got := strconv.Itoa(code); got != want {
+		ts.Fatalf("exit code %s (%v), want %s", got, err, want)
+	}
+}
+
+// cmdUntil runs a command again and again until it succeeds.
+func cmdUntil(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 1 {
+		ts.Fatalf("usage: until command [arg…]")
+	}
+	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		cmd := command(ts, args)
+		out, err := cmd.CombinedOutput()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			ts.Fatalf("still failing: %v\n%s", err, out)
+		}
+	}
+}
+
+// command is a command in the script's directory, with the environment that the
+// script began with: what it sets itself, it has to pass on with env(1).
+func command(ts *testscript.TestScript, args []string) *exec.Cmd {
+	cmd := exec.Command(args[0], args[1:]...)
+	cmd.Dir = ts.MkAbs(".")
+	cmd.Env = ts.Value(backgroundKey{}).(*background).env
+	return cmd
+}
+
+// cmdJSON checks that a file (or stdout, stderr) is nothing but JSON values.
+func cmdJSON(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: json file")
+	}
+	values := 0
+	for d := json.NewDecoder(strings.NewReader(ts.ReadFile(args[0]))); ; values++ {
+		var v any
+		err := d.Decode(&v)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		ts.Check(err)
+	}
+	if values == 0 {
+		ts.Fatalf("%s is empty", args[0])
+	}
+}
+
+// background is what a script started, by the names that it gave them.
+type background struct {
+	env       []string
+	processes map[string]*process
+}
+
+type backgroundKey struct{}
+
+type process struct {
+	*exec.Cmd
+	ended chan struct{}
+	err   error
+}
+
+// cmdStart starts a command in the background; its output goes to NAME.out and
+// NAME.err. Unlike "exec … &" it can be sent any signal and asked for its code.
+func cmdStart(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: start NAME command [arg…]")
+	}
+	name := args[0]
+	p := &process{Cmd: command(ts, args[1:]), ended: make(chan struct{})}
+	stdout, err := os.Create(ts.MkAbs(name + ".out"))
+	ts.Check(err)
+	defer stdout.Close()
+	stderr, err := os.Create(ts.MkAbs(name + ".err"))
+	ts.Check(err)
+	defer stderr.Close()
+	p.Stdout, p.Stderr = stdout, stderr
+	p.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // as from cron, also when the tests run in a terminal
+	ts.Check(p.Start())
+	go func() {
+		p.err = p.Wait()
+		close(p.ended)
+	}()
+	ts.Defer(func() {
+		_ = p.Process.Kill()
+		<-p.ended
+	})
+	ts.Value(backgroundKey{}).(*background).processes[name] = p
+}
+
+// started finds what a script started under a name.
+func started(ts *testscript.TestScript, name string) *process {
+	p := ts.Value(backgroundKey{}).(*background).processes[name]
+	if p == nil {
+		ts.Fatalf("nothing was started as %q", name)
+	}
+	return p
+}
+
+// cmdSignal sends a signal to a command that was started.
+func cmdSignal(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: signal SIGNAL NAME")
+	}
+	sig := unix.SignalNum("SIG" + args[0])
+	if sig == 0 {
+		ts.Fatalf("unknown signal %q", args[0])
+	}
+	ts.Check(started(ts, args[1]).Process.Signal(sig))
+}
+
+// cmdEnded waits for the end of a command that was started, and wants its exit code;
+// one that a signal ended has the code -1.
+func cmdEnded(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: ended NAME CODE")
+	}
+	p := started(ts, args[0])
+	select {
+	case <-p.ended:
+	case <-time.After(patience):
+		ts.Fatalf("%s does not end", args[0])
+	}
+	if text := ts.ReadFile(args[0] + ".err"); text != "" {
+		ts.Logf("[%s.err]\n%s", args[0], text)
+	}
+	wantCode(ts, args[1], p.err)
+}
+
+// cmdCodeAs is code for another user and group. Without the right to become
+// somebody else it runs the command as who we are.
+func cmdCodeAs(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 3 {
+		ts.Fatalf("usage: code-as UID:GID N command [arg…]")
+	}
+	uid, gid, _ := strings.Cut(args[0], ":")
+	cmd := command(ts, args[2:])
+	if os.Geteuid() == 0 {
+		u, err := strconv.ParseUint(uid, 10, 32)
+		ts.Check(err)
+		g, err := strconv.ParseUint(gid, 10, 32)
+		ts.Check(err)
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(u), Gid: uint32(g)}}
+	}
+	var stdout, stderr strings.Builder
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	err := cmd.Run()
+	ts.Logf("%s%s", stdout.String(), stderr.String())
+	wantCode(ts, args[1], err)
+}
