@@ -15,11 +15,11 @@ import (
 var errDown = fmt.Errorf("dial: %w", backend.ErrUnavailable)
 
 // A lease of 30 s sent at 0 with a grace of 5 s: renewals from 10 s on, SIGTERM at
-// 24.7 s, SIGKILL at 29.1 s, end at 29.7 s.
+// 24.1 s, SIGKILL at 29.1 s, end at 29.7 s.
 const (
 	ttl   = 30 * time.Second
 	grace = 5 * time.Second
-	stop  = 24700 * ms
+	stop  = 24100 * ms
 	kill  = 29100 * ms
 	end   = 29700 * ms
 )
@@ -114,7 +114,7 @@ func TestErrorsUntilJustBeforeTheStop(t *testing.T) {
 		s := newScript(ttl)
 		s.rest = reply{err: errDown}
 		k := s.keep(t, s.config(grace))
-		s.kept(t, k, 24*time.Second)
+		s.kept(t, k, 23*time.Second)
 		s.then(reply{after: 7 * ms})
 		s.kept(t, k, time.Minute)
 		s.wantErrs(t, errDown, nil)

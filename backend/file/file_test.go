@@ -279,8 +279,10 @@ func TestRevoke(t *testing.T) {
 
 func TestTamperingIsALoss(t *testing.T) {
 	for what, tamper := range map[string]func(dir string) error{
-		"record removed":    func(dir string) error { return os.Remove(filepath.Join(dir, "j.dlock", recordName)) },
-		"record replaced":   func(dir string) error { return os.WriteFile(filepath.Join(dir, "j.dlock", recordName), []byte("{}"), 0o600) },
+		"record removed": func(dir string) error { return os.Remove(filepath.Join(dir, "j.dlock", recordName)) },
+		"record replaced": func(dir string) error {
+			return os.WriteFile(filepath.Join(dir, "j.dlock", recordName), []byte("{}"), 0o600)
+		},
 		"lock file removed": func(dir string) error { return os.Remove(filepath.Join(dir, "j.lock")) },
 	} {
 		t.Run(what, func(t *testing.T) {

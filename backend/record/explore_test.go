@@ -15,8 +15,8 @@ import (
 
 const (
 	today = Time(100)
-	tick       = 1000 // nanoseconds: one unit of Time
-	crew       = 3
+	tick  = 1000 // nanoseconds: one unit of Time
+	crew  = 3
 )
 
 // small is one state of the world: the record, and until when each contender was told
