@@ -200,7 +200,7 @@ func (c *contender) waitChange(ctx context.Context, w *watch, blockers []record.
 // awaitDeath blocks until no process has the contender's live file locked.
 func (c *contender) awaitDeath(ctx context.Context, token string) error {
 	d, name := c.liveFile(token)
-	f, err := d.openFile(name, false)
+	f, err := d.openFile(name, unix.O_RDONLY)
 	if err != nil {
 		return nil // it is gone
 	}

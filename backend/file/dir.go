@@ -90,7 +90,7 @@ func (d *dir) openSub(name string, create bool) (*dir, error) {
 		}
 	}
 	if err != nil {
-		return nil, failed("state of the lock", describe(path, err))
+		return nil, failed("state of the lock", d.explain(name, err))
 	}
 	if err := d.checkOwner(fd, path); err != nil {
 		unix.Close(fd)
@@ -104,12 +104,13 @@ func (d *dir) openSub(name string, create bool) (*dir, error) {
 	return sub, nil
 }
 
-// openFile opens a regular file in d for locking and reading, and makes it when
-// create is set. It follows no symbolic link and refuses what somebody else may
-// have put in the file's place.
-func (d *dir) openFile(name string, create bool) (*os.File, error) {
+// openFile opens a regular file in d, and makes it if flags, which are those of
+// open(2), have O_CREAT. It follows no symbolic link and refuses what somebody else
+// may have put in the file's place.
+func (d *dir) openFile(name string, flags int) (*os.File, error) {
 	path := d.Name() + "/" + name
-	const flags = unix.O_RDONLY | unix.O_NOFOLLOW | unix.O_CLOEXEC | unix.O_NONBLOCK // a fifo must not block us
+	create := flags&unix.O_CREAT != 0
+	flags = flags&^unix.O_CREAT | unix.O_NOFOLLOW | unix.O_CLOEXEC | unix.O_NONBLOCK // a fifo must not block us
 	for {
 		fd, err := d.retryDenied(func() (int, error) { return unix.Openat(d.fd(), name, flags, 0) })
 		if errors.Is(err, unix.ENOENT) && create {
@@ -122,7 +123,7 @@ func (d *dir) openFile(name string, create bool) (*os.File, error) {
 			}
 		}
 		if err != nil {
-			return nil, failed("lock file", describe(path, err))
+			return nil, failed("lock file", d.explain(name, err))
 		}
 		if err := d.checkFile(fd, path); err != nil {
 			unix.Close(fd)
@@ -185,8 +186,23 @@ func (d *dir) checkOwner(fd int, path string) error {
 	if st.Uid == uint32(os.Geteuid()) || st.Uid == d.owner || st.Uid == 0 {
 		return nil
 	}
+	return foreign(path, st.Uid)
+}
+
+// foreign refuses a file of another user in a sticky directory.
+func foreign(path string, uid uint32) error {
 	return &opError{"lock file", backend.ErrDenied, fmt.Errorf(
-		"%s belongs to user id %d; to share locks between users, use a group-writable directory without the sticky bit (mode 2770)", path, st.Uid)}
+		"%s belongs to user id %d; to share locks between users, use a group-writable directory without the sticky bit (mode 2770)", path, uid)}
+}
+
+// explain says why the file name cannot be opened.
+func (d *dir) explain(name string, err error) error {
+	path := d.Name() + "/" + name
+	var st unix.Stat_t
+	if d.sticky && errors.Is(err, unix.EACCES) && unix.Fstatat(d.fd(), name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil {
+		return foreign(path, st.Uid)
+	}
+	return describe(path, err)
 }
 
 // describe names what stands in a file's place.

@@ -5,8 +5,9 @@
 // flock(1) on the same path, and is excluded by it. Beside it the directory
 // DIR/backup.dlock holds what flock(2) cannot say:
 //
-//	record.json  holders (owner, mode, fence, expiry of detached ones)
-//	mutex        locked for the moment in which the record is changed
+//	record.json  holders (owner, mode, fence, expiry of detached ones); record.spare
+//	             is the file that will be the next record
+//	mutex        locked for the moment in which the record is read or changed
 //	turnstile    locked by the head of the line while it waits; the rest of the line
 //	             waits for the turnstile, in the kernel, first come first served
 //	live-TOKEN   locked by one contender for as long as it lives
@@ -86,7 +87,7 @@ func (b *Backend) Attach(ctx context.Context, name, token string, ttl time.Durat
 	if err != nil {
 		return nil, lostIfMissing(err)
 	}
-	rec, err := l.view()
+	rec, err := l.view(ctx)
 	if err != nil {
 		l.close()
 		return nil, lostIfMissing(err)

@@ -32,9 +32,9 @@ func (h *hold) lease() backend.Lease {
 // Renew checks that the record still has this hold and that the public lock file
 // still is the one that we locked: somebody may have revoked the one or removed the
 // other.
-func (h *hold) Renew(context.Context) (backend.Lease, error) {
+func (h *hold) Renew(ctx context.Context) (backend.Lease, error) {
 	lease := h.lease()
-	rec, err := h.load()
+	rec, err := h.view(ctx)
 	if err != nil {
 		return backend.Lease{}, err
 	}

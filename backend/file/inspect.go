@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/dlock/dlock/backend"
 )
@@ -27,7 +28,7 @@ func (b *Backend) Inspect(ctx context.Context, names ...string) ([]backend.Statu
 		if err := context.Cause(ctx); err != nil {
 			return nil, err
 		}
-		s, err := b.inspect(name, kernel)
+		s, err := b.inspect(ctx, name, kernel)
 		if err != nil && !all {
 			return nil, err
 		}
@@ -41,7 +42,7 @@ func (b *Backend) Inspect(ctx context.Context, names ...string) ([]backend.Statu
 	return list, nil
 }
 
-func (b *Backend) inspect(name string, kernel kernelLocks) (backend.Status, error) {
+func (b *Backend) inspect(ctx context.Context, name string, kernel kernelLocks) (backend.Status, error) {
 	free := backend.Status{Name: name}
 	l, err := b.open(name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -58,7 +59,9 @@ func (b *Backend) inspect(name string, kernel kernelLocks) (backend.Status, erro
 		l.addForeign(&free, kernel)
 		return free, nil
 	}
-	rec, err := l.view()
+	brief, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	rec, err := l.view(brief)
 	if err != nil {
 		return free, err
 	}

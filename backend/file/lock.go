@@ -81,7 +81,7 @@ func waitFlock(ctx context.Context, d *dir, name string, how int) (*os.File, err
 // replaced meanwhile excludes nobody.
 func flockFile(d *dir, name string, lock func(*os.File) error) (*os.File, error) {
 	for {
-		f, err := d.openFile(name, true)
+		f, err := d.openFile(name, unix.O_RDONLY|unix.O_CREAT)
 		if err != nil {
 			return nil, err
 		}

@@ -92,7 +92,7 @@ func (l *lock) readWaiters(rec record.Record) (waiters []record.Waiter, dead []s
 
 // readWaiter reads a live file; one that is empty belongs to no waiter.
 func (l *lock) readWaiter(name string) (record.Waiter, bool) {
-	f, err := l.state.openFile(name, false)
+	f, err := l.state.openFile(name, unix.O_RDONLY)
 	if err != nil {
 		return record.Waiter{}, false
 	}
