@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
 	"syscall"
 	"time"
 
@@ -75,6 +76,14 @@ func acquire(ctx context.Context, cancel context.CancelCauseFunc, b backend.Back
 	}
 }
 
+// outliveReaders makes a write to a pipe that nobody reads any more an error, and
+// not our end: the lock has to be given back first.
+func outliveReaders() {
+	if !signal.Ignored(syscall.SIGPIPE) {
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // Ignore would reach the command
+	}
+}
+
 // tellWaiting says once who has the lock, and refuses to wait for oneself.
 func (a *app) tellWaiting(req backend.Request, w backend.Wait) error {
 	if h, ours := ancestor(w.Holders); ours {
@@ -106,7 +115,7 @@ func (a *app) notTaken(b backend.Backend, req backend.Request, f *lockFlags, err
 	switch {
 	case errors.As(err, &stopped):
 		return &exitError{code: 128 + int(stopped.signal), die: dieOf(stopped.signal)}
-	case errors.Is(err, errWaitOver):
+	case errors.Is(err, errWaitOver) && !errors.Is(err, backend.ErrUnavailable):
 		return a.waitOver(b, req, f)
 	case errors.As(err, &busy):
 		if h, ours := ancestor(busy.Holders); ours {

@@ -463,3 +463,27 @@ func TestExcludesFlock(t *testing.T) {
 	unlock(f)
 	mustRelease(t, receive(t, next, "the lock after flock").must(t))
 }
+
+func TestStoppedMutexHolderIsAServiceThatDoesNotAnswer(t *testing.T) {
+	b := newBackend(t)
+	mustRelease(t, mustAcquire(t, b, request("j", exclusive)))
+	mutex, err := os.Open(filepath.Join(b.opts.Dir, "j.dlock", "mutex"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer mutex.Close()
+	if err := flock(mutex, unix.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	cause := errors.New("enough")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(cause)
+	_, err = b.Acquire(ctx, request("j", exclusive))
+	if !errors.Is(err, backend.ErrUnavailable) || !errors.Is(err, cause) {
+		t.Errorf("acquire: %v, want ErrUnavailable and the cause", err)
+	}
+	list, err := b.Inspect(t.Context())
+	if err != nil || len(list) != 1 || len(list[0].Problems) != 1 {
+		t.Errorf("inspect: %+v, %v; want one problem", list, err)
+	}
+}

@@ -35,7 +35,12 @@ func refuseNetwork(fd int, path string) error {
 	if err := unix.Fstatfs(fd, &st); err != nil {
 		return failed("lock directory", &fs.PathError{Op: "statfs", Path: path, Err: err})
 	}
-	name, found := networkFS[uint32(st.Type)]
+	return refuseMagic(uint32(st.Type), path)
+}
+
+// refuseMagic refuses a network file system by its number.
+func refuseMagic(magic uint32, path string) error {
+	name, found := networkFS[magic]
 	if !found {
 		return nil
 	}

@@ -66,11 +66,18 @@ func (l *lock) change(ctx context.Context, edit func(*state) error) error {
 	return l.store(s.rec)
 }
 
-// lockState locks the mutex. Nobody keeps it for long, unless he was stopped.
+// mutexPatience is how long the mutex is waited for. Nobody keeps it for longer than
+// it takes to write a small file, unless he was stopped.
+const mutexPatience = time.Minute
+
+// lockState locks the mutex. Whatever ends the wait, it is the lock service that did
+// not answer, and not a holder that was busy.
 func (l *lock) lockState(ctx context.Context, how int) (*os.File, error) {
+	ctx, cancel := context.WithTimeout(ctx, mutexPatience)
+	defer cancel()
 	mutex, err := waitFlock(ctx, l.state, "mutex", how)
-	if errors.Is(err, context.DeadlineExceeded) {
-		err = errors.New("somebody has locked it and does not go on; is a dlock stopped?")
+	if err != nil && ctx.Err() != nil {
+		err = fmt.Errorf("a process has it locked and does not go on; look for a stopped dlock (%w)", err)
 	}
 	if err != nil {
 		return nil, failed(l.state.Name()+"/mutex", err)
