@@ -74,6 +74,7 @@ func (o *acquireOptions) parse(flags flagSet, args []string) error {
 
 func (a *app) acquire(o *acquireOptions) error {
 	signals := runner.Signals()
+	outliveReaders()
 	b, err := a.open()
 	if err != nil {
 		return err

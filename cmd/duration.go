@@ -32,6 +32,9 @@ func (d *duration) Set(s string) error {
 // parseDuration reads what flock(1) and Go read, and days.
 func parseDuration(s string) (time.Duration, error) {
 	bad := fmt.Errorf("%q is no duration such as 30s, 5m, 1h30m, 2d or a number of seconds", s)
+	if s == "" {
+		return 0, bad
+	}
 	if seconds, err := strconv.ParseFloat(s, 64); err == nil {
 		if strings.ContainsAny(s, "eExXpP_nN") {
 			return 0, bad

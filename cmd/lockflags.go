@@ -112,7 +112,7 @@ func durationFromEnv(flags flagSet, flag string, d *duration, lookup func(string
 // checkTTL holds a TTL against what the service can do.
 func checkTTL(ttl duration, limits backend.Limits) error {
 	if d := time.Duration(ttl); d < limits.MinTTL || d > limits.MaxTTL {
-		return usageError("--ttl %v: %s takes from %v to %s", d, limits.Kind, limits.MinTTL, short(limits.MaxTTL))
+		return usageError("--ttl or DLOCK_TTL of %v: %s takes from %v to %s", d, limits.Kind, limits.MinTTL, short(limits.MaxTTL))
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -124,9 +125,10 @@ func (o *runOptions) parseCommand(args []string) error {
 func (a *app) run(o *runOptions) error {
 	path, err := runner.Find(o.command[0])
 	if err != nil {
-		return err
+		return notFound(o.command[0], err)
 	}
 	signals := runner.Signals()
+	outliveReaders()
 	b, err := a.open()
 	if err != nil {
 		return err
@@ -150,6 +152,15 @@ func (a *app) run(o *runOptions) error {
 		}
 	}
 	return job.run()
+}
+
+// notFound helps who wrote a flag of ours behind the lock name.
+func notFound(command string, err error) error {
+	start := (*runner.StartError)(nil)
+	if strings.HasPrefix(command, "-") && errors.As(err, &start) {
+		return &exitError{code: start.Code, msg: err.Error(), hint: "flags of dlock stand before the lock name: dlock run [flags] NAME -- COMMAND"}
+	}
+	return err
 }
 
 func (o *runOptions) request(token string) backend.Request {

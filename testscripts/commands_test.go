@@ -8,11 +8,12 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"golang.org/x/sys/unix"
+
+	"github.com/dlock/dlock/internal/proc"
 )
 
 // cmdCode runs a command that must exit with the code given first.
@@ -112,7 +113,6 @@ func cmdStart(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 	defer stderr.Close()
 	p.Stdout, p.Stderr = stdout, stderr
-	p.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // as from cron, also when the tests run in a terminal
 	ts.Check(p.Start())
 	go func() {
 		p.err = p.Wait()
@@ -164,24 +164,22 @@ func cmdEnded(ts *testscript.TestScript, neg bool, args []string) {
 	wantCode(ts, args[1], p.err)
 }
 
-// cmdCodeAs is code for another user and group. Without the right to become
-// somebody else it runs the command as who we are.
-func cmdCodeAs(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) < 3 {
-		ts.Fatalf("usage: code-as UID:GID N command [arg…]")
+// cmdGone checks that no process whose number is in a file lives (or, negated, that
+// one does). A zombie is dead: its reaping is not ours.
+func cmdGone(ts *testscript.TestScript, neg bool, args []string) {
+	if len(args) != 1 {
+		ts.Fatalf("usage: [!] gone file")
 	}
-	uid, gid, _ := strings.Cut(args[0], ":")
-	cmd := command(ts, args[2:])
-	if os.Geteuid() == 0 {
-		u, err := strconv.ParseUint(uid, 10, 32)
+	gone := true
+	for _, field := range strings.Fields(ts.ReadFile(args[0])) {
+		pid, err := strconv.Atoi(field)
 		ts.Check(err)
-		g, err := strconv.ParseUint(gid, 10, 32)
-		ts.Check(err)
-		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(u), Gid: uint32(g)}}
+		if p, err := proc.Get(pid); err == nil && !p.Zombie {
+			ts.Logf("process %d lives", pid)
+			gone = false
+		}
 	}
-	var stdout, stderr strings.Builder
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	err := cmd.Run()
-	ts.Logf("%s%s", stdout.String(), stderr.String())
-	wantCode(ts, args[1], err)
+	if gone == neg {
+		ts.Fatalf("gone: %v", gone)
+	}
 }

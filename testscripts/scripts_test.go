@@ -11,55 +11,69 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+	"golang.org/x/sys/unix"
 )
 
 // patience bounds waits for what must happen; it decides nothing when all is well.
 const patience = 60 * time.Second
 
-// binDir holds the dlock that was built for this test run.
-var binDir string
+// binDir holds the dlock that was built for this test run, workDir the directories
+// of the scripts.
+var binDir, workDir string
 
 func TestMain(m *testing.M) { os.Exit(testMain(m)) }
 
 func testMain(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "dlock-bin-")
+	dir, err := os.MkdirTemp("", "dlock-test-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	defer os.RemoveAll(dir)
-	if err := os.Chmod(dir, 0o755); err != nil { // other users run it too
+	if err := prepare(dir); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	binDir = dir
-	args := append(append([]string{"build"}, raceFlags...), "-o", filepath.Join(dir, "dlock"), "..")
-	if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "building dlock: %v\n%s", err, out)
-		return 1
-	}
-	// The scripts, and the commands that are ours, find this dlock.
-	if err := os.Setenv("PATH", dir+string(os.PathListSeparator)+os.Getenv("PATH")); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
+	// As from cron, also when these tests run in a terminal: there dlock would share
+	// its process group with us. A group leader cannot leave, and stays.
+	_, _ = unix.Setsid()
 	return m.Run()
+}
+
+// prepare builds dlock below dir, where the scripts find it before any other.
+func prepare(dir string) error {
+	binDir, workDir = filepath.Join(dir, "bin"), filepath.Join(dir, "work")
+	for _, d := range []string{dir, binDir, workDir} {
+		if err := os.MkdirAll(d, 0o755); err != nil {
+			return err
+		}
+		if err := os.Chmod(d, 0o755); err != nil { // scripts run commands as other users, too
+			return err
+		}
+	}
+	args := append(append([]string{"build"}, raceFlags...), "-o", binDir+"/dlock", "..")
+	if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
+		return fmt.Errorf("building dlock: %w\n%s", err, out)
+	}
+	return os.Setenv("PATH", binDir+string(os.PathListSeparator)+os.Getenv("PATH"))
 }
 
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata",
+		WorkdirRoot:         workDir,
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("DLOCK_BACKEND", "file://"+filepath.Join(env.WorkDir, "locks"))
+			env.Defer(func() { os.RemoveAll(env.WorkDir) }) // after the processes of the script
 			env.Values[backgroundKey{}] = &background{env: env.Vars, processes: map[string]*process{}}
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"code": cmdCode, "until": cmdUntil, "json": cmdJSON,
 			"start": cmdStart, "signal": cmdSignal, "ended": cmdEnded,
-			"code-as": cmdCodeAs,
+			"gone": cmdGone,
 		},
 		Condition: func(cond string) (bool, error) {
 			if cond == "root" {

@@ -1,0 +1,122 @@
+//go:build linux
+
+package runner
+
+import (
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestSurvivorsAreWaitedFor(t *testing.T) {
+	r := newRun(t, "", "sh", "-c", "sleep 300 & exit 3")
+	r.begin()
+	event := r.awaitEvent(WaitingSurvivors)
+	if p := event.Event.Processes; len(p) != 1 || p[0].Command != "sleep 300" {
+		t.Errorf("survivors %v", p)
+	}
+	if r.lockable() {
+		t.Error("the lock does not cover survivors")
+	}
+	_ = unix.Kill(event.Event.Processes[0].PID, unix.SIGKILL)
+	if got := r.finish(); got.Code != 3 || got.Cause != Ended {
+		t.Errorf("result %+v, want 3", got)
+	}
+}
+
+// A survivor whose parent left the group is no child of ours and none of our orphans.
+func TestSurvivorOfAnotherParentIsWaitedFor(t *testing.T) {
+	script := `import os, time
+if os.fork() == 0:
+    if os.fork() == 0:
+        os.execvp("sleep", ["sleep", "300"])
+    os.setsid()
+    os.wait()
+    time.sleep(301)
+os._exit(0)`
+	python := lookPath(t, "python3")
+	r := newRun(t, "", python, "-c", script)
+	r.begin()
+	p := r.awaitEvent(WaitingSurvivors).Event.Processes
+	if len(p) != 1 || p[0].Command != "sleep 300" {
+		t.Errorf("survivors %v", p)
+	}
+	_ = unix.Kill(p[0].PID, unix.SIGKILL)
+	r.finish()
+}
+
+func TestSurvivorsAreKilled(t *testing.T) {
+	r := newRun(t, "-survivors kill -grace 200ms", "sh", "-c", `(trap "" TERM; exec sleep 300) & setsid sleep 301 & sleep 0.3; exit 3`)
+	r.begin()
+	got := r.finish()
+	if got.Code != 3 || got.Cause != Ended {
+		t.Errorf("result %+v, want 3", got)
+	}
+	r.awaitEvent(KillingSurvivors)
+	if left := r.left(); len(left) != 1 || names(left)[0].Command != "sleep 301" {
+		t.Errorf("left: %v, want the daemon alone", names(left))
+	}
+}
+
+func TestSurvivorsAreIgnored(t *testing.T) {
+	r := newRun(t, "-survivors ignore", "sh", "-c", "sleep 300 & exit 3")
+	r.begin()
+	if got := r.finish(); got.Code != 3 {
+		t.Errorf("result %+v, want 3", got)
+	}
+	r.has("sleep 300")
+	eventually(t, "the lock", r.lockable)
+	r.has("sleep 300")
+}
+
+func TestDaemonIsLeftAloneAtANormalEnd(t *testing.T) {
+	r := newRun(t, "", "sh", "-c", "setsid sleep 301 & sleep 0.3; exit 3")
+	r.begin()
+	if got := r.finish(); got.Code != 3 {
+		t.Errorf("result %+v, want 3", got)
+	}
+	eventually(t, "the lock", r.lockable)
+	r.has("sleep 301")
+}
+
+func TestDaemonIsKilledAtAStop(t *testing.T) {
+	r := newRun(t, "-stop-after 500ms -grace 200ms", "sh", "-c", `setsid sh -c 'trap "" TERM; sleep 302; sleep 303' & sleep 300`)
+	r.begin()
+	if got := r.finish(); got.Cause != Stopped {
+		t.Errorf("result %+v, want Stopped", got)
+	}
+	if left := r.left(); len(left) > 0 {
+		t.Errorf("left: %v", names(left))
+	}
+}
+
+func TestTermReachesSurvivors(t *testing.T) {
+	r := newRun(t, "", "sh", "-c", "sleep 300 & exit 3")
+	r.begin()
+	r.awaitEvent(WaitingSurvivors)
+	_ = r.Process.Signal(unix.SIGTERM)
+	if got := r.finish(); got.Code != 3 || got.Cause != Ended {
+		t.Errorf("result %+v, want 3", got)
+	}
+}
+
+// What was started before `exec dlock` in a script is none of the command's.
+func TestStrangeChildrenAreLeftAlone(t *testing.T) {
+	r := newRun(t, "-stop-after 500ms", "sh", "-c", "sleep 300")
+	r.Args = append([]string{"sh", "-c", `sleep 304 & exec "$@"`, "sh", r.Path}, r.Args[1:]...)
+	r.Path = lookPath(t, "sh")
+	r.begin()
+	r.has("sleep 300")
+	if got := r.finish(); got.Cause != Stopped {
+		t.Errorf("result %+v, want Stopped", got)
+	}
+	var strangers int
+	for _, p := range names(r.living()) {
+		if p.Command == "sleep 304" {
+			strangers++
+		}
+	}
+	if strangers != 1 {
+		t.Errorf("the stranger was killed; alive: %v", names(r.living()))
+	}
+}
