@@ -121,14 +121,17 @@ func (g *guard) nextStart() boottime.Instant {
 	return g.started.Add(guardInterval)
 }
 
-// dismiss lets the guard go without killing anybody. It is not waited for.
+// dismiss ends the guard, once nothing of the command is left to be guarded. It is
+// killed, since after a short command it may not have begun to read yet, and would
+// still be starting while whoever waits for us has gone on.
 func (g *guard) dismiss() {
-	g.tell(func(o *orders) { o.disarm = true })
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.gone = true
-	if g.pipe != nil {
-		_, _ = unix.Wait4(g.pid, nil, unix.WNOHANG, nil)
-		_ = g.drop()
+	if g.pipe == nil {
+		return
 	}
+	_ = unix.Kill(g.pid, unix.SIGKILL) // it is still our child
+	_, _ = unix.Wait4(g.pid, nil, 0, nil)
+	_ = g.drop()
 }

@@ -5,6 +5,7 @@ package runner
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -49,88 +50,111 @@ type record struct {
 	Now    boottime.Instant
 }
 
+// miniFlags are the flags of a miniature run.
+type miniFlags struct {
+	spec                                        Spec
+	killIn, renew, stopAfter, stopKill, stopEnd time.Duration
+	keep, log                                   string
+}
+
+func parseMini(args []string) *miniFlags {
+	m := &miniFlags{}
+	var survivors string
+	f := flag.NewFlagSet("mini", flag.ExitOnError)
+	f.StringVar(&m.log, "log", os.DevNull, "")
+	f.StringVar(&m.spec.Mark, "mark", "", "")
+	f.StringVar(&m.keep, "keep", "", "file to lock")
+	f.DurationVar(&m.spec.Grace, "grace", time.Minute, "")
+	f.DurationVar(&m.spec.MaxRun, "max-run", 0, "")
+	f.StringVar(&survivors, "survivors", "wait", "")
+	f.DurationVar(&m.killIn, "kill-in", 0, "deadline, from Start")
+	f.DurationVar(&m.renew, "renew", 0, "renew the deadline so often")
+	f.DurationVar(&m.stopAfter, "stop-after", 0, "call Stop then")
+	f.DurationVar(&m.stopKill, "stop-kill", 0, "kill, from Stop; negative: at once")
+	f.DurationVar(&m.stopEnd, "stop-end", 0, "end, from Stop")
+	_ = f.Parse(args)
+	m.spec.Survivors = map[string]Survivors{"wait": Wait, "kill": Kill, "ignore": Ignore}[survivors]
+	m.spec.Args = f.Args()
+	m.spec.Env = append(os.Environ(), "DLOCK_HELD="+m.spec.Mark+":"+os.Getenv("DLOCK_HELD"))
+	m.spec.Signals = Signals()
+	m.spec.Report = func(e Event) { m.write(record{Event: &e}) }
+	return m
+}
+
+// write adds a line to the log.
+func (m *miniFlags) write(r record) {
+	out, err := os.OpenFile(m.log, os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		panic(err)
+	}
+	defer out.Close()
+	r.Now = boottime.Now()
+	line, _ := json.Marshal(r)
+	_, _ = out.Write(append(line, '\n'))
+}
+
+// in returns the moment after d, or none.
+func in(d time.Duration) boottime.Instant {
+	if d == 0 {
+		return 0
+	}
+	return boottime.Now().Add(d)
+}
+
 // mini runs a command as the flags say.
 func mini(args []string) int {
-	var spec Spec
-	var killIn, renew, stopAfter, stopKill, stopEnd time.Duration
-	var keep, log, survivors string
-	f := flag.NewFlagSet("mini", flag.ExitOnError)
-	f.StringVar(&log, "log", os.DevNull, "")
-	f.StringVar(&spec.Mark, "mark", "", "")
-	f.StringVar(&keep, "keep", "", "file to lock")
-	f.DurationVar(&spec.Grace, "grace", time.Minute, "")
-	f.DurationVar(&spec.MaxRun, "max-run", 0, "")
-	f.StringVar(&survivors, "survivors", "wait", "")
-	f.DurationVar(&killIn, "kill-in", 0, "deadline, from Start")
-	f.DurationVar(&renew, "renew", 0, "renew the deadline so often")
-	f.DurationVar(&stopAfter, "stop-after", 0, "call Stop then")
-	f.DurationVar(&stopKill, "stop-kill", 0, "kill, from Stop; negative: at once")
-	f.DurationVar(&stopEnd, "stop-end", 0, "end, from Stop")
-	_ = f.Parse(args)
-	spec.Survivors = map[string]Survivors{"wait": Wait, "kill": Kill, "ignore": Ignore}[survivors]
-	spec.Args = f.Args()
-	spec.Env = append(os.Environ(), "DLOCK_HELD="+spec.Mark+":"+os.Getenv("DLOCK_HELD"))
-	spec.Signals = Signals()
-	out, _ := os.OpenFile(log, os.O_WRONLY|os.O_APPEND, 0)
-	write := func(r record) {
-		r.Now = boottime.Now()
-		line, _ := json.Marshal(r)
-		_, _ = out.Write(append(line, '\n'))
-	}
-	spec.Report = func(e Event) { write(record{Event: &e}) }
-	if keep != "" {
-		lock, err := os.OpenFile(keep, os.O_RDWR, 0)
+	m := parseMini(args)
+	if m.keep != "" {
+		lock, err := os.OpenFile(m.keep, os.O_RDWR, 0)
 		if err == nil {
 			err = unix.Flock(int(lock.Fd()), unix.LOCK_EX)
 		}
 		if err != nil {
 			panic(err)
 		}
-		spec.KeepOpen = []*os.File{lock}
+		m.spec.KeepOpen = []*os.File{lock}
 	}
 	var err error
-	if spec.Path, err = Find(spec.Args[0]); err != nil {
-		write(record{Error: err.Error()})
-		return err.(*StartError).Code
+	if m.spec.Path, err = Find(m.spec.Args[0]); err != nil {
+		return m.failed(err)
 	}
-	if killIn > 0 {
-		spec.Kill = boottime.Now().Add(killIn)
-	}
-	write(record{Start: true})
-	c, err := Start(spec)
+	m.spec.Kill = in(m.killIn)
+	m.write(record{Start: true})
+	c, err := Start(m.spec)
 	if err != nil {
-		write(record{Error: err.Error()})
-		if start, ok := err.(*StartError); ok {
-			return start.Code
-		}
-		panic(err)
+		return m.failed(err)
 	}
-	write(record{PID: c.pid})
-	if renew > 0 {
-		go func() {
-			for ; ; time.Sleep(renew) {
-				c.SetDeadline(boottime.Now().Add(killIn), 0)
-			}
-		}()
-	}
-	if stopAfter > 0 {
-		time.AfterFunc(stopAfter, func() {
-			var kill, end boottime.Instant
-			if stopKill != 0 {
-				kill = boottime.Now().Add(stopKill)
-			}
-			if stopEnd != 0 {
-				end = boottime.Now().Add(stopEnd)
-			}
-			c.Stop(kill, end)
-		})
-	}
+	m.write(record{PID: c.pid})
+	m.schedule(c)
 	r := c.Wait()
-	write(record{Result: &r})
+	m.write(record{Result: &r})
 	if r.DieBy != 0 {
 		Die(r.DieBy)
 	}
 	return r.Code
+}
+
+func (m *miniFlags) failed(err error) int {
+	m.write(record{Error: err.Error()})
+	var start *StartError
+	if !errors.As(err, &start) {
+		panic(err)
+	}
+	return start.Code
+}
+
+// schedule does what a keeper of leases would do.
+func (m *miniFlags) schedule(c *Command) {
+	if m.renew > 0 {
+		go func() {
+			for ; ; time.Sleep(m.renew) {
+				c.SetDeadline(in(m.killIn), 0)
+			}
+		}()
+	}
+	if m.stopAfter > 0 {
+		time.AfterFunc(m.stopAfter, func() { c.Stop(in(m.stopKill), in(m.stopEnd)) })
+	}
 }
 
 // run is a miniature run under test.

@@ -139,7 +139,7 @@ func TestDieEndsTheProcessByTheSignal(t *testing.T) {
 }
 
 func TestOrders(t *testing.T) {
-	for _, o := range []orders{{}, {disarm: true, group: true, pid: 12, start: 99, since: 98, kill: 1 << 60, mark: "a-b c\nd"}} {
+	for _, o := range []orders{{}, {group: true, pid: 12, start: 99, since: 98, kill: 1 << 60, mark: "a-b c\nd"}} {
 		if got, err := parseOrders(strings.TrimSuffix(string(o.line()), "\n")); err != nil || got != o {
 			t.Errorf("parseOrders = %+v, %v; want %+v", got, err, o)
 		}

@@ -44,14 +44,14 @@ type watch struct {
 // poll(2) do not count suspend.
 const resumeLimit = time.Second
 
-// run returns when nothing is left to be guarded.
+// run returns when the parent has died and nothing is left of the command. A parent
+// that lives kills us when it needs no guard any more.
 func (w *watch) run() {
-	for !w.orders.disarm {
+	for {
 		for patience := w.patience(); w.read(patience); {
 			patience = 0 // the last word counts
 		}
 		switch {
-		case w.orders.disarm:
 		case w.orphan:
 			w.killAll()
 			return
