@@ -41,7 +41,7 @@ func startLeased(t *testing.T, args ...string) *leased {
 	}
 	defer stderr.Close()
 	l.Dir, l.Stderr = l.dir, stderr
-	l.Env = append(os.Environ(), "DLOCK_TEST_MAIN=1", l.mark)
+	l.Env = append(os.Environ(), "DLOCK_TEST_MAIN=1", "GORACE=atexit_sleep_ms=0", l.mark)
 	if err := l.Start(); err != nil {
 		t.Fatal(err)
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/dlock/dlock/backend"
@@ -16,8 +17,10 @@ import (
 // hold is a lock that the kernel holds for this process and its guard.
 type hold struct {
 	*contender
-	watch *watch
-	lost  chan error
+	lost         chan error
+	stopWatching func() // nil where nothing watches
+
+	mu sync.Mutex // held while the files are in use: a renewal may still be under way at the release
 }
 
 // Grant tells token and fence; the lease has no end, and an interval for checks.
@@ -33,6 +36,11 @@ func (h *hold) lease() backend.Lease {
 // still is the one that we locked: somebody may have revoked the one or removed the
 // other.
 func (h *hold) Renew(ctx context.Context) (backend.Lease, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.public == nil {
+		return backend.Lease{}, fmt.Errorf("%w: it was released", backend.ErrLost)
+	}
 	lease := h.lease()
 	rec, err := h.view(ctx)
 	if err != nil {
@@ -57,20 +65,26 @@ func (h *hold) Lost() <-chan error {
 		return h.lost
 	}
 	h.lost = make(chan error, 1)
-	if h.watch = newWatch(h.state); h.watch.watcher == nil {
+	w := newWatch(h.state)
+	if w.watcher == nil {
 		return h.lost // renewals will notice
 	}
-	h.watch.mark() // it may have been revoked before the watch began
-	go func() {
-		for range h.watch.changed {
-			_, err := h.Renew(context.Background())
-			if errors.Is(err, backend.ErrLost) || errors.Is(err, backend.ErrRevoked) {
-				h.lost <- err
-				return
-			}
-		}
-	}()
+	w.mark() // it may have been revoked before the watch began
+	ctx, cancel := context.WithCancel(context.Background())
+	h.stopWatching = func() { w.close(); cancel() }
+	go h.reportLoss(ctx, w)
 	return h.lost
+}
+
+// reportLoss looks at the hold at each change, until it is lost or w is closed.
+func (h *hold) reportLoss(ctx context.Context, w *watch) {
+	for range w.changed {
+		_, err := h.Renew(ctx)
+		if errors.Is(err, backend.ErrLost) || errors.Is(err, backend.ErrRevoked) {
+			h.lost <- err
+			return
+		}
+	}
 }
 
 // KeepOpen lists the two kernel locks.
@@ -79,9 +93,11 @@ func (h *hold) KeepOpen() []*os.File { return []*os.File{h.live, h.public} }
 // Release gives the kernel locks up, whatever becomes of the record: without its
 // live file the hold counts for nobody. Only a tail needs the record.
 func (h *hold) Release(ctx context.Context, tail time.Duration) error {
-	if h.watch != nil {
-		h.watch.close()
+	if h.stopWatching != nil {
+		h.stopWatching()
 	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	err := h.change(ctx, func(s *state) error {
 		defer h.dropLive()
 		if tail > 0 {
