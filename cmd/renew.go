@@ -24,7 +24,7 @@ type renewOptions struct {
 }
 
 const renewLong = `Extend the lock that dlock acquire took, so that it ends --ttl from now, but never
-earlier than before. Without --ttl it is extended by the length that it was taken with.
+earlier than before. A --ttl is the lock's new length; without it the lock keeps the one it has.
 
 ` + exitCodesHelp
 

@@ -18,8 +18,10 @@ const shell = "/bin/sh"
 // startCommand executes the command, as execvp does. The descriptors are those
 // that this process got from its parent; the environment, directory and limits are
 // untouched.
-func startCommand(spec Spec, inherited []uintptr, sys *syscall.SysProcAttr) (pid int, err error) {
-	attr := &syscall.ProcAttr{Env: spec.Env, Files: inherited, Sys: sys}
+func startCommand(spec Spec, files inherited, sys *syscall.SysProcAttr) (pid int, err error) {
+	files.passOn()
+	defer files.holdBack()
+	attr := &syscall.ProcAttr{Env: spec.Env, Files: []uintptr{0, 1, 2}, Sys: sys}
 	pid, err = syscall.ForkExec(spec.Path, spec.Args, attr)
 	if !errors.Is(err, unix.ENOEXEC) {
 		return pid, explain(spec, err)

@@ -8,27 +8,37 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// closed stands in a list of descriptors for one that the child does not get.
-const closed = ^uintptr(0)
+// inherited are the descriptors above the standard ones that this process got from its
+// parent. Go opens its own so that they close at an exec; these are made so too, and
+// only the command gets them.
+type inherited []int
 
-// inheritedFiles lists the descriptors that this process got from its parent, each
-// at its own number, as ForkExec wants them: Go opens its own so that they close at an
-// exec. From now on the inherited ones do, too, so that only children that are
-// handed them get them.
-func inheritedFiles() []uintptr {
-	files := []uintptr{0, 1, 2}
+// inheritedFiles finds the inherited descriptors, and holds them back.
+func inheritedFiles() inherited {
+	var files inherited
 	for _, fd := range openFiles() {
 		flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
-		if err != nil || flags&unix.FD_CLOEXEC != 0 {
-			continue
+		if err == nil && flags&unix.FD_CLOEXEC == 0 {
+			files = append(files, fd)
 		}
-		unix.CloseOnExec(fd)
-		for len(files) < fd {
-			files = append(files, closed)
-		}
-		files = append(files, uintptr(fd))
 	}
+	files.holdBack()
 	return files
+}
+
+// holdBack lets no child have them.
+func (files inherited) holdBack() {
+	for _, fd := range files {
+		unix.CloseOnExec(fd)
+	}
+}
+
+// passOn lets the next child have them, each at its number, which may be above what
+// the limit on open files lets anybody open.
+func (files inherited) passOn() {
+	for _, fd := range files {
+		_, _ = unix.FcntlInt(uintptr(fd), unix.F_SETFD, 0)
+	}
 }
 
 // openFiles returns the descriptors above the standard ones, in ascending order.
