@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"slices"
 	"sync"
@@ -42,6 +43,9 @@ func (b *Backend) Acquire(ctx context.Context, req backend.Request) (backend.Hol
 		if err = c.announce(busy); err == nil {
 			err = c.wait(ctx)
 		}
+	}
+	if err == nil {
+		err = c.checkPlace()
 	}
 	if err != nil {
 		c.abandon()
@@ -177,7 +181,7 @@ func (c *contender) waitChange(ctx context.Context, w *watch, blockers []record.
 	for _, h := range blockers {
 		if h.Expires != 0 {
 			left := h.Expires.Sub(now()) + time.Millisecond
-			timer := time.AfterFunc(min(left, w.longest()), func() { wake(cause) })
+			timer := time.AfterFunc(min(left, longestNap), func() { wake(cause) })
 			defer timer.Stop()
 			continue
 		}
@@ -197,12 +201,24 @@ func (c *contender) waitChange(ctx context.Context, w *watch, blockers []record.
 	return nil
 }
 
+// longestNap is how long the head of the line sleeps when an end is awaited: Go's
+// timers stand still while the machine does, and the clock of leases does not.
+const longestNap = time.Second
+
 // awaitDeath blocks until no process has the contender's live file locked.
 func (c *contender) awaitDeath(ctx context.Context, token string) error {
 	d, name := c.liveFile(token)
 	f, err := d.openFile(name, unix.O_RDONLY)
-	if err != nil {
-		return nil // it is gone
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil { // it counts as alive: look again later
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(longestNap):
+			return nil
+		}
 	}
 	defer f.Close()
 	return flockContext(ctx, f, unix.LOCK_SH)

@@ -81,16 +81,15 @@ func (d *dir) openSub(name string, create bool) (*dir, error) {
 	fd, err := d.retryDenied(func() (int, error) { return unix.Openat(d.fd(), name, flags, 0) })
 	if errors.Is(err, unix.ENOENT) && create {
 		err = unix.Mkdirat(d.fd(), name, d.perm)
-		made := err == nil
-		if made || errors.Is(err, unix.EEXIST) {
+		if err == nil || errors.Is(err, unix.EEXIST) {
 			fd, err = d.retryDenied(func() (int, error) { return unix.Openat(d.fd(), name, flags, 0) })
-		}
-		if err == nil && made {
-			d.adopt(fd, d.perm)
 		}
 	}
 	if err != nil {
 		return nil, failed("state of the lock", d.explain(name, err))
+	}
+	if create {
+		d.adopt(fd, d.perm)
 	}
 	if err := d.checkOwner(fd, path); err != nil {
 		unix.Close(fd)
@@ -118,12 +117,12 @@ func (d *dir) openFile(name string, flags int) (*os.File, error) {
 			if errors.Is(err, unix.EEXIST) {
 				continue
 			}
-			if err == nil {
-				d.adopt(fd, d.perm&0o666)
-			}
 		}
 		if err != nil {
 			return nil, failed("lock file", d.explain(name, err))
+		}
+		if create {
+			d.adopt(fd, d.perm&0o666)
 		}
 		if err := d.checkFile(fd, path); err != nil {
 			unix.Close(fd)
@@ -134,13 +133,18 @@ func (d *dir) openFile(name string, flags int) (*os.File, error) {
 	}
 }
 
-// adopt gives a file that was just made the permissions that the directory asks
-// for, whatever the umask. Where the group cannot be set, others are refused.
+// adopt gives a file of ours in a shared directory the permissions that the directory
+// asks for, whatever the umask. It may have been made just now, or by one of us who was
+// killed before he came to this. Where the group cannot be set, others are refused.
 func (d *dir) adopt(fd int, perm uint32) {
-	if d.perm&0o020 != 0 {
+	var st unix.Stat_t
+	if d.perm&0o022 == 0 || unix.Fstat(fd, &st) != nil || st.Uid != uint32(os.Geteuid()) || st.Nlink > 1 && st.Mode&unix.S_IFMT == unix.S_IFREG {
+		return
+	}
+	if d.perm&0o020 != 0 && int(st.Gid) != d.gid {
 		_ = unix.Fchown(fd, -1, d.gid)
 	}
-	if d.shared() {
+	if uint32(st.Mode)&0o7777&perm != perm {
 		_ = unix.Fchmod(fd, perm)
 	}
 }

@@ -25,11 +25,13 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/dlock/dlock/backend"
+	"github.com/dlock/dlock/backend/record"
 )
 
 // MaxTTL is the longest lease of a detached lock.
@@ -87,23 +89,23 @@ func (b *Backend) Attach(ctx context.Context, name, token string, ttl time.Durat
 	if err != nil {
 		return nil, lostIfMissing(err)
 	}
-	rec, err := l.view(ctx)
+	hold := &detached{lock: l, token: token, ttl: ttl}
+	err = l.view(ctx, func(s *state) error {
+		i := slices.IndexFunc(s.rec.Holders, func(h record.Holder) bool { return h.Token == token && !h.Tail })
+		switch {
+		case i < 0:
+			return backend.ErrLost
+		case s.rec.Holders[i].Expires == 0:
+			return backend.ErrRunning
+		}
+		hold.fence = s.rec.Holders[i].Fence
+		return nil
+	})
 	if err != nil {
 		l.close()
 		return nil, lostIfMissing(err)
 	}
-	for _, h := range rec.Holders {
-		switch {
-		case h.Token != token || h.Tail:
-		case h.Expires == 0:
-			l.close()
-			return nil, backend.ErrRunning
-		default:
-			return &detached{lock: l, token: token, ttl: ttl, fence: h.Fence}, nil
-		}
-	}
-	l.close()
-	return nil, backend.ErrLost
+	return hold, nil
 }
 
 // Revoke marks a run's hold, so that its run stops, and ends a detached one. A

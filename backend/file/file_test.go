@@ -15,6 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dlock/dlock/backend"
+	"github.com/dlock/dlock/backend/record"
+	"github.com/dlock/dlock/internal/boottime"
 )
 
 func TestModesExcludeEachOther(t *testing.T) {
@@ -312,7 +314,7 @@ func TestRemovedLockFileLetsNobodyIn(t *testing.T) {
 
 func TestNoise(t *testing.T) {
 	for what, text := range map[string]string{
-		"empty": "", "half": `{"version":1,"holders":[{"tok`, "foreign": `["x"]`, "huge": strings.Repeat("x", 2<<20),
+		"empty": "", "half": `{"version":1,"holders":[{"tok`, "foreign": `["x"]`, "huge": strings.Repeat("x", maxRecord+1),
 		"pid 1":       `{"version":1,"boot":"` + "x" + `","holders":[{"token":"a","mode":{"kind":"exclusive"},"owner":{"pid":1}}]}`,
 		"bad token":   `{"version":1,"holders":[{"token":"../../../etc/passwd","mode":{"kind":"exclusive"}}]}`,
 		"bad mode":    `{"version":1,"holders":[{"token":"a","mode":{"kind":"slots","n":-4}}]}`,
@@ -485,5 +487,111 @@ func TestStoppedMutexHolderIsAServiceThatDoesNotAnswer(t *testing.T) {
 	list, err := b.Inspect(t.Context())
 	if err != nil || len(list) != 1 || len(list[0].Problems) != 1 {
 		t.Errorf("inspect: %+v, %v; want one problem", list, err)
+	}
+}
+
+func TestRemovedOrMovedDirectoryIsALoss(t *testing.T) {
+	for what, tamper := range map[string]func(dir string) error{
+		"all removed":   os.RemoveAll,
+		"all moved":     func(dir string) error { return os.Rename(dir, dir+".old") },
+		"state removed": func(dir string) error { return os.RemoveAll(filepath.Join(dir, "j.dlock")) },
+		"state moved":   func(dir string) error { return os.Rename(filepath.Join(dir, "j.dlock"), filepath.Join(dir, "x")) },
+	} {
+		t.Run(what, func(t *testing.T) {
+			b := newBackend(t)
+			h := mustAcquire(t, b, request("j", exclusive))
+			if err := tamper(b.opts.Dir); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := h.Renew(t.Context()); !errors.Is(err, backend.ErrLost) {
+				t.Errorf("renewal: %v, want ErrLost", err)
+			}
+			_ = h.Release(t.Context(), 0)
+		})
+	}
+}
+
+func TestRecordThatIsFullTakesNoMore(t *testing.T) {
+	b := newBackend(t)
+	big := func() backend.Request {
+		req := detachedRequest("j", shared, time.Hour)
+		req.Owner.Reason = strings.Repeat("<", maxRecord/12)
+		return req
+	}
+	mustAcquire(t, b, big())
+	var err error
+	for range 3 {
+		if _, err = b.Acquire(t.Context(), big()); err != nil {
+			break
+		}
+	}
+	if !errors.Is(err, backend.ErrUnavailable) {
+		t.Fatalf("acquire with a full record: %v, want ErrUnavailable", err)
+	}
+	mustBeBusy(t, b, request("j", exclusive)) // nobody was forgotten
+}
+
+func TestBootsThatCannotBeTold(t *testing.T) {
+	held := func(boot string) *stored {
+		s := &stored{Version: recordVersion, Boot: boot}
+		s.Holders = []record.Holder{{Token: "a", Mode: exclusive, Since: 1}}
+		return s
+	}
+	for _, tt := range []struct {
+		what string
+		rec  *stored
+		boot string
+		old  bool
+		err  error
+	}{
+		{"the same boot", held("x"), "x", false, nil},
+		{"another boot", held("x"), "y", true, nil},
+		{"another time namespace", held("x"), "x" + boottime.Apart + "time:[7]", false, backend.ErrUnavailable},
+		{"another time namespace, nobody holds", &stored{Version: recordVersion, Boot: "x"}, "x" + boottime.Apart + "time:[7]", false, nil},
+		{"no record", &stored{}, "x", true, nil},
+	} {
+		old, err := tt.rec.fromEarlierBoot(tt.boot)
+		if old != tt.old || !errors.Is(err, tt.err) {
+			t.Errorf("%s: %v, %v; want %v, %v", tt.what, old, err, tt.old, tt.err)
+		}
+	}
+	if boottime.NamesBoots {
+		if _, err := held("x").fromEarlierBoot(""); !errors.Is(err, backend.ErrUnavailable) {
+			t.Errorf("a boot id that cannot be read: %v, want ErrUnavailable", err)
+		}
+	}
+}
+
+func TestKilledHoldersLeaveNoFiles(t *testing.T) {
+	b := newBackend(t)
+	for range 3 {
+		h := mustAcquire(t, b, request("j", exclusive)).(*hold)
+		unlock(h.live) // as the kernel does when the process dies
+		unlock(h.public)
+	}
+	mustRelease(t, mustAcquire(t, b, request("j", exclusive)))
+	if left := liveFiles(t, b, "j"); len(left) != 0 {
+		t.Errorf("live files left: %v", left)
+	}
+}
+
+func TestPermissionsOfAKilledMemberAreMended(t *testing.T) {
+	b := newBackend(t)
+	if err := os.Mkdir(b.opts.Dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(b.opts.Dir, 0o770|os.ModeSetgid); err != nil {
+		t.Fatal(err)
+	}
+	mustRelease(t, mustAcquire(t, b, request("j", exclusive)))
+	state, turnstile := filepath.Join(b.opts.Dir, "j.dlock"), filepath.Join(b.opts.Dir, "j.dlock", "turnstile")
+	if err := errors.Join(os.Chmod(turnstile, 0o600), os.Chmod(state, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	mustRelease(t, mustAcquire(t, b, request("j", exclusive)))
+	for path, want := range map[string]os.FileMode{state: 0o770, turnstile: 0o660} {
+		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != want {
+			t.Errorf("%s has mode %v, %v; want %v", path, info.Mode(), err, want)
+		}
 	}
 }

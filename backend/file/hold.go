@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"slices"
 	"sync"
@@ -32,9 +33,8 @@ func (h *hold) lease() backend.Lease {
 	return backend.Lease{Sent: boottime.Now(), Every: h.req.TTL / 3}
 }
 
-// Renew checks that the record still has this hold and that the public lock file
-// still is the one that we locked: somebody may have revoked the one or removed the
-// other.
+// Renew checks that the files still are where others look for them, and that the
+// record still has this hold: somebody may have removed the ones or revoked the other.
 func (h *hold) Renew(ctx context.Context) (backend.Lease, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -42,21 +42,32 @@ func (h *hold) Renew(ctx context.Context) (backend.Lease, error) {
 		return backend.Lease{}, fmt.Errorf("%w: it was released", backend.ErrLost)
 	}
 	lease := h.lease()
-	rec, err := h.view(ctx)
+	err := h.checkPlace()
+	if err == nil {
+		err = h.view(ctx, h.checkRecord)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		err = fmt.Errorf("%w: %w", backend.ErrLost, err)
+	}
 	if err != nil {
 		return backend.Lease{}, err
 	}
-	i := slices.IndexFunc(rec.Holders, func(r record.Holder) bool { return r.Token == h.req.Token })
-	d, name := h.publicFile()
-	switch {
-	case i < 0:
-		return backend.Lease{}, fmt.Errorf("%w: somebody changed the record %s/%s", backend.ErrLost, h.state.Name(), recordName)
-	case rec.Holders[i].Revoked:
-		return backend.Lease{}, backend.ErrRevoked
-	case !inPlace(d, name, h.public):
+	if d, name := h.publicFile(); !inPlace(d, name, h.public) {
 		return backend.Lease{}, fmt.Errorf("%w: somebody removed or replaced the lock file %s/%s", backend.ErrLost, d.Name(), name)
 	}
 	return lease, nil
+}
+
+// checkRecord tells whether the record still has this hold.
+func (h *hold) checkRecord(s *state) error {
+	i := slices.IndexFunc(s.rec.Holders, func(r record.Holder) bool { return r.Token == h.req.Token })
+	switch {
+	case i < 0:
+		return fmt.Errorf("%w: somebody changed the record %s/%s", backend.ErrLost, h.state.Name(), recordName)
+	case s.rec.Holders[i].Revoked:
+		return backend.ErrRevoked
+	}
+	return nil
 }
 
 // Lost watches the record, so that a revocation is noticed at once.
@@ -99,13 +110,12 @@ func (h *hold) Release(ctx context.Context, tail time.Duration) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	err := h.change(ctx, func(s *state) error {
-		defer h.dropLive()
 		if tail > 0 {
 			return s.rec.Leave(s.now, h.req.Token, tail)
 		}
 		return s.rec.Release(s.now, h.req.Token)
 	})
-	h.abandon()
+	h.abandon() // after the record: who is killed in between must leave the tail
 	if tail <= 0 && !errors.Is(err, backend.ErrLost) {
 		return nil
 	}

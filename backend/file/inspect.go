@@ -61,19 +61,18 @@ func (b *Backend) inspect(ctx context.Context, name string, kernel kernelLocks) 
 	}
 	brief, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	rec, err := l.view(brief)
-	if err != nil {
-		return free, err
-	}
-	at := now()
-	s := rec.Status(name, at)
-	waiters, _ := l.readWaiters(rec)
-	s.Waiters = statuses(waiters, at)
-	l.addForeign(&s, kernel)
-	if _, err := l.read(); errors.As(err, new(*badRecordError)) {
-		s.Problems = append(s.Problems, err.Error())
-	}
-	return s, nil
+	status := free
+	err = l.view(brief, func(s *state) error {
+		status = s.rec.Status(name, s.now)
+		waiters, _ := l.readWaiters(s.rec)
+		status.Waiters = statuses(waiters, s.now)
+		if s.bad != nil {
+			status.Problems = append(status.Problems, s.bad.Error())
+		}
+		return nil
+	})
+	l.addForeign(&status, kernel)
+	return status, err
 }
 
 // openForeign opens a lock of which only the public file exists.

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"io/fs"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -102,6 +104,32 @@ func inPlace(d *dir, name string, f *os.File) bool {
 	return unix.Fstat(int(f.Fd()), &open) == nil &&
 		unix.Fstatat(d.fd(), name, &named, unix.AT_SYMLINK_NOFOLLOW) == nil &&
 		open.Dev == named.Dev && open.Ino == named.Ino
+}
+
+// checkPlace fails if the lock's files are not where their names say any more: then
+// others find other files there, and take the lock beside us.
+func (l *lock) checkPlace() error {
+	var st unix.Stat_t
+	err := unix.Stat(l.dir.Name(), &st)
+	if err == nil && !l.dir.is(st) {
+		err = fs.ErrNotExist
+	}
+	if err == nil {
+		err = unix.Fstatat(l.dir.fd(), l.base+stateSuffix, &st, unix.AT_SYMLINK_NOFOLLOW)
+	}
+	if err == nil && !l.state.is(st) {
+		err = fs.ErrNotExist
+	}
+	if err != nil {
+		return failed("lock directory", fmt.Errorf("%s was removed or replaced: %w", l.state.Name(), err))
+	}
+	return nil
+}
+
+// is tells whether st is of this directory.
+func (d *dir) is(st unix.Stat_t) bool {
+	var open unix.Stat_t
+	return unix.Fstat(d.fd(), &open) == nil && open.Dev == st.Dev && open.Ino == st.Ino
 }
 
 // flock calls flock(2), with errWouldBlock for EWOULDBLOCK.

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -23,7 +24,7 @@ const (
 	recordName    = "record.json"
 	spareName     = "record.spare"
 	recordVersion = 1
-	maxRecord     = 1 << 20 // bytes; more is noise
+	maxRecord     = 8 << 20 // bytes; more is noise
 )
 
 // stored is the record as it stands in its file. Its times are microseconds on the
@@ -36,11 +37,11 @@ type stored struct {
 	record.Record
 }
 
-// state is a lock's record while the mutex is held.
+// state is a lock's record while the mutex is held, without what is dead.
 type state struct {
-	lock *lock
-	rec  record.Record
-	now  record.Time
+	rec record.Record
+	bad error // the file held no record of ours
+	now record.Time
 }
 
 // now is the time by which records are judged.
@@ -49,21 +50,36 @@ func now() record.Time { return record.Time(boottime.Now() / boottime.Instant(ti
 // change runs edit on the record under the mutex, and stores what it made of it
 // unless it fails.
 func (l *lock) change(ctx context.Context, edit func(*state) error) error {
-	mutex, err := l.lockState(ctx, unix.LOCK_EX)
+	return l.locked(ctx, unix.LOCK_EX, func(s *state, dead []string) error {
+		for _, token := range dead {
+			l.removeLive(token)
+		}
+		if err := edit(s); err != nil {
+			return err
+		}
+		return l.store(s.rec)
+	})
+}
+
+// view runs look on the record under the mutex, beside others who look.
+func (l *lock) view(ctx context.Context, look func(*state) error) error {
+	return l.locked(ctx, unix.LOCK_SH, func(s *state, _ []string) error { return look(s) })
+}
+
+// locked runs do under the mutex, with the record and the tokens of dead holders.
+func (l *lock) locked(ctx context.Context, how int, do func(s *state, dead []string) error) error {
+	mutex, err := l.lockState(ctx, how)
 	if err != nil {
 		return err
 	}
 	defer unlock(mutex)
-	s := &state{lock: l, now: now()}
-	if s.rec, err = l.load(); err != nil {
+	s := &state{now: now()}
+	if err := l.load(s); err != nil {
 		return err
 	}
-	l.bury(&s.rec)
+	dead := l.bury(&s.rec)
 	s.rec.Expire(s.now)
-	if err := edit(s); err != nil {
-		return err
-	}
-	return l.store(s.rec)
+	return do(s, dead)
 }
 
 // mutexPatience is how long the mutex is waited for. Nobody keeps it for longer than
@@ -85,32 +101,19 @@ func (l *lock) lockState(ctx context.Context, how int) (*os.File, error) {
 	return mutex, nil
 }
 
-// view returns the record as it is, without what is dead.
-func (l *lock) view(ctx context.Context) (record.Record, error) {
-	mutex, err := l.lockState(ctx, unix.LOCK_SH)
-	if err != nil {
-		return record.Record{}, err
-	}
-	defer unlock(mutex)
-	rec, err := l.load()
-	if err != nil {
-		return rec, err
-	}
-	l.bury(&rec)
-	rec.Expire(now())
-	return rec, nil
-}
-
-// bury takes those holders out of the record whose process has ended: nobody has
-// their live file locked.
-func (l *lock) bury(rec *record.Record) {
+// bury takes those holders out of the record whose process has ended, which is when
+// nobody has their live file locked, and returns their tokens.
+func (l *lock) bury(rec *record.Record) (dead []string) {
 	alive := rec.Holders[:0]
 	for _, h := range rec.Holders {
 		if h.Expires != 0 || l.lives(h.Token) {
 			alive = append(alive, h)
+		} else {
+			dead = append(dead, h.Token)
 		}
 	}
 	rec.Holders = alive
+	return dead
 }
 
 // lives tells whether some process has the contender's live file locked.
@@ -140,29 +143,50 @@ func isToken(token string) bool {
 // load reads the record. One that is missing, torn or foreign counts as empty:
 // kernel locks decide who holds, and the record of a detached lock can only be torn
 // by a crash of the machine, which frees it.
-func (l *lock) load() (record.Record, error) {
+func (l *lock) load(s *state) error {
 	rec, err := l.read()
 	var bad *badRecordError
-	if errors.As(err, &bad) || errors.Is(err, fs.ErrNotExist) {
-		rec, err = stored{}, nil
+	switch {
+	case errors.As(err, &bad):
+		rec, s.bad = stored{}, err
+	case errors.Is(err, fs.ErrNotExist):
+		rec = stored{}
+	case err != nil:
+		return err
 	}
+	old, err := rec.fromEarlierBoot(boottime.BootID())
 	if err != nil {
-		return record.Record{}, err
+		return err
 	}
-	if rec.fromEarlierBoot() {
+	if old {
 		// A reboot ended every hold, and the machine may have gone down before the last
 		// fences reached the disk: go on from the wall clock, which counts faster.
 		rec.Holders, rec.Queue = nil, nil
 		rec.RaiseFence(wallMicros())
 	}
-	return rec.Record, nil
+	s.rec = rec.Record
+	return nil
 }
 
-// fromEarlierBoot tells whether the machine has gone down since. Where the system
-// names no boots, a hold that began in the future shows it.
-func (s *stored) fromEarlierBoot() bool {
-	began := func(h record.Holder) bool { return h.Since > now() }
-	return s.Version == 0 || s.Boot != boottime.BootID() || slices.ContainsFunc(s.Holders, began)
+// fromEarlierBoot tells whether the machine has gone down since. It fails where that
+// cannot be told, or the times in the record are those of another clock: who guesses
+// there lets a second holder in.
+func (s *stored) fromEarlierBoot(boot string) (bool, error) {
+	if boot == "" && boottime.NamesBoots {
+		return false, fmt.Errorf("%w: this boot cannot be told from another: /proc/sys/kernel/random/boot_id cannot be read here", backend.ErrUnavailable)
+	}
+	this, _, _ := strings.Cut(boot, boottime.Apart)
+	that, _, _ := strings.Cut(s.Boot, boottime.Apart)
+	switch {
+	case s.Version == 0:
+		return true, nil
+	case boot == "":
+		began := func(h record.Holder) bool { return h.Since > now() }
+		return s.Boot != "" || slices.ContainsFunc(s.Holders, began), nil
+	case this == that && boot != s.Boot && len(s.Holders) > 0:
+		return false, fmt.Errorf("%w: the lock is in use in another time namespace, whose clock does not compare with this one", backend.ErrUnavailable)
+	}
+	return this != that, nil
 }
 
 func wallMicros() uint64 { return uint64(max(time.Now().UnixMicro(), 1)) }
@@ -220,6 +244,9 @@ func (l *lock) store(rec record.Record) error {
 	})
 	if err != nil {
 		return fmt.Errorf("record: %w", err)
+	}
+	if len(data) >= maxRecord {
+		return fmt.Errorf("%w: the record is full, %d holders are too many", backend.ErrUnavailable, len(rec.Holders))
 	}
 	if err := l.writeSpare(append(data, '\n')); err != nil {
 		return failed("record", err)

@@ -23,11 +23,18 @@ func (c *contender) openLive() (err error) {
 	return err
 }
 
+// removeLive removes the live file of a contender that is dead.
+func (l *lock) removeLive(token string) {
+	if isToken(token) {
+		_ = unix.Unlinkat(l.state.fd(), livePrefix+token, 0)
+	}
+}
+
 func (c *contender) dropLive() {
 	if c.live == nil {
 		return
 	}
-	_ = unix.Unlinkat(c.state.fd(), livePrefix+c.req.Token, 0)
+	c.removeLive(c.req.Token)
 	unlock(c.live)
 	c.live = nil
 }
@@ -53,18 +60,17 @@ func (c *contender) enlist() error {
 	return nil
 }
 
-// waiters lists those in line by the time at which they joined it. Live files of
-// the dead are removed, which only the holder of the mutex may do; inspect, which
-// has no mutex, uses readWaiters.
+// waiters lists those in line by the time at which they joined it, and removes the
+// live files of the dead, which only the holder of the mutex may do.
 func (l *lock) waiters(rec record.Record) []record.Waiter {
 	waiters, dead := l.readWaiters(rec)
-	for _, name := range dead {
-		_ = unix.Unlinkat(l.state.fd(), name, 0)
+	for _, token := range dead {
+		l.removeLive(token)
 	}
 	return waiters
 }
 
-// readWaiters lists those in line, and the live files of the dead.
+// readWaiters lists those in line, and the tokens of the dead.
 func (l *lock) readWaiters(rec record.Record) (waiters []record.Waiter, dead []string) {
 	d, err := l.state.reopen()
 	if err != nil {
@@ -78,7 +84,7 @@ func (l *lock) readWaiters(rec record.Record) (waiters []record.Waiter, dead []s
 			continue
 		}
 		if !l.lives(token) {
-			dead = append(dead, name)
+			dead = append(dead, token)
 			continue
 		}
 		holds := func(h record.Holder) bool { return h.Token == token }

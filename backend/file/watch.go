@@ -2,7 +2,6 @@ package file
 
 import (
 	"path/filepath"
-	"time"
 
 	"github.com/fsnotify/fsnotify"
 )
@@ -57,14 +56,6 @@ func (w *watch) relay() {
 		}
 		w.mark()
 	}
-}
-
-// longest is how long one may rely on the watch alone.
-func (w *watch) longest() time.Duration {
-	if w.watcher == nil {
-		return time.Second
-	}
-	return time.Hour
 }
 
 func (w *watch) close() {

@@ -14,6 +14,10 @@ import (
 // of one host, do not compare. The zero Instant means "never".
 type Instant int64
 
+// Apart stands in a boot's name before what sets its clock apart from that of others
+// in the same boot.
+const Apart = "+"
+
 // Now reads the clock.
 func Now() Instant {
 	var ts unix.Timespec
