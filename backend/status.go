@@ -21,6 +21,7 @@ type Owner struct {
 	User    string    `json:"user,omitempty"`
 	Host    string    `json:"host,omitempty"`
 	BootID  string    `json:"boot_id,omitempty"`
+	PIDNS   string    `json:"pid_ns,omitempty"` // the process namespace in which PID counts
 	PID     int       `json:"pid,omitempty"`
 	Start   uint64    `json:"start,omitempty"` // start of PID in the kernel's clock ticks after boot
 	Command string    `json:"command,omitempty"`

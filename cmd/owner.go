@@ -11,14 +11,14 @@ import (
 	"github.com/dlock/dlock/internal/proc"
 )
 
-// maxCommand bounds what is stored of a command line, in bytes.
-const maxCommand = 300
+// maxText bounds what is stored of a command line or a reason, in bytes.
+const maxText = 300
 
 // owner says who asks for a lock, for others to read.
 func owner(kind backend.OwnerKind, command []string, reason string) backend.Owner {
 	host, _ := os.Hostname()
 	o := backend.Owner{
-		Kind: kind, Host: host, BootID: boottime.BootID(), PID: os.Getpid(),
+		Kind: kind, Host: host, BootID: boottime.BootID(), PIDNS: proc.Namespace(), PID: os.Getpid(),
 		User: strconv.Itoa(os.Getuid()), Command: strings.Join(command, " "), Reason: reason,
 	}
 	if u, err := user.LookupId(o.User); err == nil {
@@ -27,13 +27,19 @@ func owner(kind backend.OwnerKind, command []string, reason string) backend.Owne
 	if self, err := proc.Get(o.PID); err == nil {
 		o.Start = self.Start
 	}
-	if len(o.Command) > maxCommand {
-		o.Command = strings.ToValidUTF8(o.Command[:maxCommand], "") + "…"
-	}
 	if o.Reason == "" {
 		o.Reason = jobURL(os.Getenv)
 	}
+	o.Command, o.Reason = cut(o.Command), cut(o.Reason)
 	return o
+}
+
+// cut shortens text for others to read.
+func cut(s string) string {
+	if len(s) <= maxText {
+		return s
+	}
+	return strings.ToValidUTF8(s[:maxText], "") + "…"
 }
 
 // jobURL finds the page of the CI job that we run in.
@@ -52,14 +58,14 @@ func jobURL(env func(string) string) string {
 // ancestor finds the holder that is a living dlock run above this process: to wait
 // for it would be to wait for ever.
 func ancestor(holders []backend.Holder) (backend.Holder, bool) {
-	boot := boottime.BootID()
+	boot, ns := boottime.BootID(), proc.Namespace()
 	for pid, steps := os.Getppid(), 0; pid > 0 && steps < 1000; steps++ {
 		p, err := proc.Get(pid)
 		if err != nil {
 			break
 		}
 		for _, h := range holders {
-			if o := h.Owner; o.Kind == backend.Run && o.BootID == boot && o.PID == p.PID && o.Start == p.Start && !h.Tail {
+			if o := h.Owner; o.Kind == backend.Run && o.BootID == boot && o.PIDNS == ns && o.PID == p.PID && o.Start == p.Start && !h.Tail {
 				return h, true
 			}
 		}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -46,6 +47,27 @@ func ownChildren() map[int]bool {
 		}
 	}
 	return children
+}
+
+// hasChildren tells whether there are children beside the guard and the strangers,
+// without a look at all processes. It may be wrong in saying yes.
+func (l *life) hasChildren() bool {
+	threads, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		return true
+	}
+	for _, thread := range threads {
+		text, err := os.ReadFile("/proc/self/task/" + thread.Name() + "/children")
+		if err != nil {
+			return true // a thread ended, or the kernel was built without this
+		}
+		for _, field := range strings.Fields(string(text)) {
+			if pid, _ := strconv.Atoi(field); !l.guard.is(pid) && !l.strangers[pid] {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // descendants returns our living descendants, without guards and strangers. As a

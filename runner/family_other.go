@@ -15,6 +15,8 @@ func (l *life) descendants(func(proc.Process) bool) ([]proc.Process, error) {
 
 func ownChildren() map[int]bool { return nil }
 
+func (l *life) hasChildren() bool { return false }
+
 func isNested(proc.Process) bool { return false }
 
 func (w *watch) strays() []proc.Process { return w.known() }

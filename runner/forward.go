@@ -19,7 +19,9 @@ func (l *life) handle(sig syscall.Signal) {
 		l.kill(everything)
 		return
 	}
-	if l.foreground && sentToGroup(sig) {
+	if l.exited && (sig == unix.SIGINT || sig == unix.SIGQUIT || sig == unix.SIGHUP) {
+		sig = unix.SIGTERM // there is no command any more to decide what it means
+	} else if l.foreground && sentToGroup(sig) {
 		return // the command has it already
 	}
 	switch sig {

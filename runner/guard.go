@@ -95,6 +95,13 @@ func (g *guard) write() error {
 	return errors.Join(err, err2)
 }
 
+// is tells whether the guard is that process.
+func (g *guard) is(pid int) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return pid == g.pid
+}
+
 // reaped tells that the child pid has ended.
 func (g *guard) reaped(pid int) {
 	g.mu.Lock()

@@ -50,8 +50,10 @@ func (c *Command) run(started chan<- error) {
 	for !l.step() {
 		l.sleep()
 	}
-	c.guard.dismiss()
 	c.result = l.outcome()
+	if len(c.result.Left) == 0 {
+		c.guard.dismiss() // otherwise it goes on killing when we are gone
+	}
 	close(c.events)
 }
 

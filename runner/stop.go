@@ -90,13 +90,13 @@ func (l *life) terminate(s scope, killAt boottime.Instant) {
 // sendTerm sends SIGTERM, once to each: what runs below a nested run gets it from there.
 func (l *life) sendTerm(s scope) {
 	first := !l.stop.termed[members]
-	l.stop.termed[members] = true
+	outside := s == everything && !l.stop.termed[everything]
+	l.stop.termed[members], l.stop.termed[s] = true, true
 	if first && l.group.exists() {
 		_ = l.group.signal(unix.SIGTERM) // all of it at one moment
+		_ = l.group.signal(unix.SIGCONT) // who was stopped could not act on it
 	}
-	outside := s == everything && !l.stop.termed[everything]
-	l.stop.termed[s] = true
-	if l.group.exists() && !outside {
+	if !first && !outside {
 		return
 	}
 	list, err := l.descendants(isNested)
@@ -104,8 +104,9 @@ func (l *life) sendTerm(s scope) {
 		_ = unix.Kill(l.pid, unix.SIGTERM)
 	}
 	for _, p := range list {
-		inside := l.isMember(p)
-		if inside && first && !l.group.exists() || !inside && outside {
+		switch {
+		case l.group.exists() && l.isMember(p): // has it
+		case l.belongs(p) && first, !l.belongs(p) && outside:
 			l.sendTo([]proc.Process{p}, unix.SIGTERM)
 		}
 	}

@@ -23,6 +23,10 @@ func (l *life) isMember(p proc.Process) bool {
 	return p.PGID == l.group.id
 }
 
+// belongs tells whether a descendant counts as a part of the command: it is in its
+// group, or it is a nested run, which may work under our lock wherever it went.
+func (l *life) belongs(p proc.Process) bool { return l.isMember(p) || isNested(p) }
+
 // alive returns the processes of a scope that live.
 func (l *life) alive(s scope) []proc.Process {
 	if list := l.look(s); len(list) > 0 {
@@ -38,10 +42,13 @@ func (l *life) look(s scope) []proc.Process {
 	if err != nil {
 		return l.aliveUnlisted()
 	}
-	if s == everything {
-		return list
+	if s == members {
+		list = slices.DeleteFunc(list, func(p proc.Process) bool { return !l.belongs(p) })
 	}
-	return slices.DeleteFunc(list, func(p proc.Process) bool { return !l.isMember(p) })
+	if len(list) == 0 && l.group.exists() && l.group.hidden() {
+		return l.aliveUnlisted()
+	}
+	return list
 }
 
 // aliveUnlisted is alive where processes cannot be listed: the group as a whole, or
@@ -63,7 +70,7 @@ func (l *life) lookAtSurvivors() bool {
 		if l.spec.Survivors == Ignore {
 			return true
 		}
-		if l.group.exists() && !l.group.alive() {
+		if l.group.exists() && !l.group.alive() && !l.hasChildren() {
 			return true // the usual end, and a cheap one
 		}
 	}

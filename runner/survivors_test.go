@@ -3,6 +3,7 @@
 package runner
 
 import (
+	"os"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -118,5 +119,57 @@ func TestStrangeChildrenAreLeftAlone(t *testing.T) {
 	}
 	if strangers != 1 {
 		t.Errorf("the stranger was killed; alive: %v", names(r.living()))
+	}
+}
+
+// A nested run may work under our lock, wherever it went.
+func TestNestedRunThatLeftTheGroupIsWaitedFor(t *testing.T) {
+	r := newRun(t, "", "sh", "-c", `setsid "$RUN" mini -mark nested sleep 300 & sleep 0.3; exit 3`)
+	self, _ := os.Executable()
+	r.Env = append(r.Env, "RUN="+self)
+	r.begin()
+	r.awaitEvent(WaitingSurvivors)
+	if r.lockable() {
+		t.Error("the lock does not cover the nested run")
+	}
+	_ = r.Process.Signal(unix.SIGTERM)
+	if got := r.finish(); got.Code != 3 {
+		t.Errorf("result %+v, want 3", got)
+	}
+	r.gone()
+}
+
+// Once the command has ended, there is nobody to decide what an interrupt means.
+func TestInterruptEndsTheWaitForSurvivors(t *testing.T) {
+	r := newRun(t, "", "sh", "-c", "sleep 300 & exit 3")
+	r.begin()
+	r.awaitEvent(WaitingSurvivors)
+	_ = r.Process.Signal(unix.SIGINT)
+	if got := r.finish(); got.Code != 3 || got.Cause != Ended {
+		t.Errorf("result %+v, want 3", got)
+	}
+	r.gone()
+}
+
+// In a process namespace whose /proc shows another one, numbers mean nothing: the
+// group is waited for, and killed, as a whole.
+func TestForeignProc(t *testing.T) {
+	unshare := lookPath(t, "unshare")
+	for what, c := range map[string]struct {
+		flags, script string
+		code          int
+	}{
+		"max-run":   {"-max-run 300ms -grace 100ms", "trap '' TERM; sleep 300", 137},
+		"survivors": {"", "sleep 0.5 & exit 3", 3},
+	} {
+		t.Run(what, func(t *testing.T) {
+			r := newRun(t, c.flags, "sh", "-c", c.script)
+			r.Args = append([]string{"unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child", r.Path}, r.Args[1:]...)
+			r.Path = unshare
+			r.launch()
+			if got := r.finish(); got.Code != c.code {
+				t.Errorf("result %+v, want %d", got, c.code)
+			}
+		})
 	}
 }

@@ -122,9 +122,13 @@ func (w *watch) killAll() {
 		}
 		// A process in the midst of an exec shows no environment for a moment.
 		time.Sleep(lookAgain)
-		if !w.killStrays() {
+		if w.killStrays() {
+			continue
+		}
+		if !w.group.exists() || !w.group.hidden() {
 			return
 		}
+		time.Sleep(resumeLimit) // whom we may neither kill nor see is waited for
 	}
 }
 

@@ -7,11 +7,32 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 )
+
+// errForeign means that /proc belongs to another process namespace: its numbers are
+// those of other processes.
+var errForeign = errors.New("/proc is missing or shows another process namespace")
+
+// ours tells whether the numbers in /proc mean what they mean to us.
+var ours = sync.OnceValue(func() bool {
+	self, err := os.Readlink("/proc/self")
+	return err == nil && self == strconv.Itoa(os.Getpid())
+})
+
+// Namespace names the process namespace that we are in; it is empty where that is
+// unknown. Process numbers compare only within one.
+func Namespace() string {
+	ns, _ := os.Readlink("/proc/self/ns/pid")
+	return ns
+}
 
 // List returns the processes that can be seen, in no order. Those that end
 // meanwhile may be missing.
 func List() ([]Process, error) {
+	if !ours() {
+		return nil, errForeign
+	}
 	dir, err := os.Open("/proc")
 	if err != nil {
 		return nil, err
@@ -36,6 +57,9 @@ func List() ([]Process, error) {
 
 // Get looks one process up.
 func Get(pid int) (Process, error) {
+	if !ours() {
+		return Process{}, errForeign
+	}
 	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
 		return Process{}, err
@@ -64,6 +88,9 @@ func parseStat(pid int, stat []byte) (Process, error) {
 // Command returns the command line of a process, its arguments joined by blanks,
 // or its short name where the command line is hidden or empty.
 func Command(pid int) string {
+	if !ours() {
+		return ""
+	}
 	dir := "/proc/" + strconv.Itoa(pid)
 	if args, err := os.ReadFile(dir + "/cmdline"); err == nil && len(args) > 0 {
 		return strings.ReplaceAll(strings.TrimRight(string(args), "\x00"), "\x00", " ")

@@ -14,6 +14,9 @@ var errUnknown = errors.New("processes cannot be listed on this system")
 // List fails: this system has no /proc to read.
 func List() ([]Process, error) { return nil, errUnknown }
 
+// Namespace is empty: this system has but one.
+func Namespace() string { return "" }
+
 // Get knows only this process itself and its parent.
 func Get(pid int) (Process, error) {
 	pgid, err := unix.Getpgid(pid)
