@@ -94,7 +94,6 @@ func (l *life) sendTerm(s scope) {
 	l.stop.termed[members], l.stop.termed[s] = true, true
 	if first && l.group.exists() {
 		_ = l.group.signal(unix.SIGTERM) // all of it at one moment
-		_ = l.group.signal(unix.SIGCONT) // who was stopped could not act on it
 	}
 	if !first && !outside {
 		return
