@@ -54,5 +54,6 @@ type Status struct {
 	Holders  []Holder
 	Waiters  []Waiter // in order, as far as the service knows it
 	Fence    uint64   // the last one given out; 0 where none was
-	Problems []string // what could not be read, for people
+	Problems []string // what is odd, for people
+	Err      error    // why the holders are not known; nil where they are
 }

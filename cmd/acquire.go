@@ -34,7 +34,7 @@ excludes dlock, and not flock(1).
   …
   dlock release deploy "$token"
 
-` + exitCodesHelp
+` + acquireExitCodes
 
 func newAcquireCmd(a *app, runF func(*acquireOptions) error) *cobra.Command {
 	o := &acquireOptions{}
@@ -49,7 +49,7 @@ func newAcquireCmd(a *app, runF func(*acquireOptions) error) *cobra.Command {
 			if runF != nil {
 				return runF(o)
 			}
-			return a.acquire(o)
+			return a.named(o.name, a.acquire(o))
 		},
 		ValidArgsFunction: a.completeNames,
 	}
@@ -88,7 +88,12 @@ func (a *app) acquire(o *acquireOptions) error {
 		return err
 	}
 	a.ui.detail(o.name, "lock service: %s", describeBackend(limits))
-	a.hintElsewhere(b, o.name)
+	if a.ui.verbose || isTerminal(a.ui.out) {
+		a.hintElsewhere(b, o.name)
+	}
+	if isNull(a.stdout) {
+		a.ui.warn(o.name, "standard output is /dev/null: nobody will know the token, and the lock stays for --ttl")
+	}
 	hold, err := a.take(b, backend.Request{
 		Name: o.name, Token: uuid.NewString(), Mode: o.mode(), TTL: time.Duration(o.ttl),
 		NoWait: o.noWait, TailIsBusy: !o.waitSet, Detached: true,
@@ -104,6 +109,18 @@ func (a *app) acquire(o *acquireOptions) error {
 		return &exitError{code: exitUnavailable, lock: o.name, msg: fmt.Sprintf("the token could not be printed, so the lock was released: %v", err)}
 	}
 	return nil
+}
+
+// isNull tells whether a stream is the null device, as it is too when our parent has
+// closed it.
+func isNull(stream any) bool {
+	f, ok := stream.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := f.Stat()
+	null, err2 := os.Stat(os.DevNull)
+	return err == nil && err2 == nil && os.SameFile(info, null)
 }
 
 func (a *app) printGrant(o *acquireOptions, g backend.Grant) error {

@@ -19,7 +19,7 @@ func newCompletionCmd(a *app) *cobra.Command {
 		Use:       "completion bash|zsh|fish|powershell",
 		Short:     "Print the completion script of a shell",
 		Long:      completionLong,
-		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
+		Args:      usage(cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs)),
 		ValidArgs: []string{"bash", "zsh", "fish", "powershell"},
 		RunE: func(c *cobra.Command, args []string) error {
 			root := c.Root()
@@ -34,6 +34,11 @@ func newCompletionCmd(a *app) *cobra.Command {
 			return root.GenPowerShellCompletionWithDesc(a.stdout)
 		},
 	}
+}
+
+// completeValues completes a flag that takes one of a few words.
+func completeValues(c *cobra.Command, flag string, values ...string) {
+	_ = c.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)) // fails only for a flag that is not there
 }
 
 // completeNames completes the first argument with the names that the lock service

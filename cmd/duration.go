@@ -16,7 +16,22 @@ func (d *duration) String() string {
 	if *d == 0 {
 		return ""
 	}
-	return strings.TrimSuffix(strings.TrimSuffix(time.Duration(*d).String(), "0s"), "0m")
+	return plainDuration(time.Duration(*d))
+}
+
+// plainDuration prints 30s, 10m and 365d where Go prints 30s, 10m0s and 8760h0m0s.
+func plainDuration(d time.Duration) string {
+	if day := 24 * time.Hour; d >= day && d%day == 0 {
+		return fmt.Sprintf("%dd", d/day)
+	}
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
 }
 
 // Type names the value in help texts.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"strings"
 	"syscall"
 
@@ -22,17 +23,32 @@ const (
 	exitMaxRun      = 124
 )
 
-const exitCodesHelp = `Exit codes:
-  the command's own, or 128+n if signal n ended it
+// The exit codes of each subcommand, for its help.
+const (
+	commonExitCodes = `
   64   usage: bad flag, bad name, bad URL, slots differ
   69   the lock service is unreachable or failing
-  70   a defect in dlock
-  75   busy: not acquired within --wait or --no-wait (change it with -E)
-  76   lost: the lock was lost while the command ran, or the token does not hold it
-  77   the lock service refuses this user
+  70   a defect in dlock`
+	busyExitCode = `
+  75   busy: not acquired within --wait or --no-wait (change it with -E)`
+	deniedExitCode = `
+  77   the lock service refuses this user`
+
+	runExitCodes = `Exit codes:
+  the command's own, or 128+n if signal n ended it` + commonExitCodes + busyExitCode + `
+  76   lost: the lock was lost, or could not be renewed in time, while the command ran` + deniedExitCode + `
   124  --max-run reached
   126  the command is not executable
   127  the command was not found`
+	acquireExitCodes = `Exit codes:
+  0    acquired` + commonExitCodes + busyExitCode + deniedExitCode
+	tokenExitCodes = `Exit codes:
+  0    done` + commonExitCodes + `
+  76   lost: the token does not hold the lock (any more)` + deniedExitCode
+	inspectExitCodes = `Exit codes:
+  0    shown; with --quiet: held
+  1    with --quiet: free` + commonExitCodes + deniedExitCode
+)
 
 // reserved are the codes that -E may not choose, since they mean something else.
 var reserved = []int{exitUsage, exitUnavailable, exitDefect, exitLost, exitDenied, exitMaxRun, 126, 127}
@@ -50,6 +66,19 @@ type exitError struct {
 // Error returns the message.
 func (e *exitError) Error() string { return e.msg }
 
+// named puts the lock's name before what went wrong with it; a mistake in the command
+// line has nothing to do with it.
+func (a *app) named(lock string, err error) error {
+	if err == nil {
+		return nil
+	}
+	e := *a.explain(lock, err)
+	if e.lock == "" && e.code != exitUsage {
+		e.lock = lock
+	}
+	return &e
+}
+
 func usageError(format string, args ...any) error {
 	return &exitError{code: exitUsage, msg: fmt.Sprintf(format, args...)}
 }
@@ -64,6 +93,7 @@ func (a *app) exitCode(err error) int {
 		a.ui.fail(e.lock, e.msg, e.hint)
 	}
 	if e.die != 0 {
+		a.ui.flush()
 		runner.Die(e.die)
 	}
 	return e.code
@@ -75,7 +105,8 @@ func (a *app) explain(lock string, err error) *exitError {
 		exit  *exitError
 		start *runner.StartError
 		busy  *backend.BusyError
-		e     = &exitError{lock: lock, msg: err.Error()}
+		path  *fs.PathError
+		e     = &exitError{lock: lock, msg: strings.TrimPrefix(err.Error(), backend.ErrInvalid.Error()+": ")}
 	)
 	switch {
 	case errors.As(err, &exit):
@@ -87,7 +118,7 @@ func (a *app) explain(lock string, err error) *exitError {
 	case errors.Is(err, backend.ErrLost), errors.Is(err, backend.ErrRevoked):
 		e.code = exitLost
 	case errors.Is(err, backend.ErrRunning):
-		e.code, e.hint = exitUsage, "end the run itself, or revoke its hold: dlock release --force NAME TOKEN"
+		e.code, e.hint = exitUsage, "end the run itself, or revoke its hold: dlock release --force "+shellQuote(lock)+" TOKEN"
 	case errors.Is(err, backend.ErrInvalid), errors.Is(err, backend.ErrUnsupported):
 		e.code = exitUsage
 	case errors.Is(err, backend.ErrDenied):
@@ -96,16 +127,22 @@ func (a *app) explain(lock string, err error) *exitError {
 		e.code = exitUnavailable
 	case strings.HasPrefix(e.msg, "unknown command"):
 		e.code, e.hint = exitUsage, "see dlock --help"
-	default: // cobra's complaints about arguments
-		e.code = exitUsage
+	case errors.As(err, &path): // such as a standard output that is full
+		e.code = exitUnavailable
+	default:
+		e.code = exitDefect
 	}
 	return e
 }
 
 // busy says who has the lock.
 func (a *app) busy(lock string, busy *backend.BusyError, code int) *exitError {
-	return &exitError{
+	e := &exitError{
 		code: code, lock: lock, mild: true, msg: "busy: " + describeHolders(busy.Holders, busy.Ahead),
 		hint: "wait for it with -w 5m, or look: dlock inspect " + shellQuote(lock),
 	}
+	if code == 0 {
+		e.hint = "" // busy is as good as done
+	}
+	return e
 }

@@ -109,7 +109,7 @@ func TestOtherFlags(t *testing.T) {
 	}{
 		{newAcquireCmd(a, func(o *acquireOptions) error { got = *o; return nil }), "j", acquireOptions{lockFlags: lock, name: "j"}},
 		{newAcquireCmd(a, func(o *acquireOptions) error { got = *o; return nil }), "j --json", acquireOptions{lockFlags: lock, name: "j", json: true}},
-		{newRenewCmd(a, func(o *renewOptions) error { got = *o; return nil }), "j t", renewOptions{tokenFlags: token, ttl: lock.ttl}},
+		{newRenewCmd(a, func(o *renewOptions) error { got = *o; return nil }), "j t", renewOptions{tokenFlags: token}},
 		{newRenewCmd(a, func(o *renewOptions) error { got = *o; return nil }), "--ttl 5s j t", renewOptions{tokenFlags: token, ttl: duration(5 * time.Second), ttlSet: true}},
 		{newReleaseCmd(a, func(o *releaseOptions) error { got = *o; return nil }), "j t", releaseOptions{tokenFlags: token}},
 		{newReleaseCmd(a, func(o *releaseOptions) error { got = *o; return nil }), "--force --now -y j t", releaseOptions{tokenFlags: token, force: true, now: true, yes: true}},

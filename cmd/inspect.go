@@ -2,8 +2,10 @@ package cmd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"text/tabwriter"
 	"time"
 
@@ -15,6 +17,7 @@ import (
 // inspectOptions is one dlock inspect.
 type inspectOptions struct {
 	names []string
+	quiet bool // the exit code is the answer
 	json  bool
 }
 
@@ -24,7 +27,7 @@ name, show every lock that is held or waited for.
 With --quiet nothing is printed: the exit code is 0 if every named lock is held, and 1
 if one is free.
 
-` + exitCodesHelp
+` + inspectExitCodes
 
 func newInspectCmd(a *app, runF func(*inspectOptions) error) *cobra.Command {
 	o := &inspectOptions{}
@@ -39,7 +42,8 @@ func newInspectCmd(a *app, runF func(*inspectOptions) error) *cobra.Command {
 					return err
 				}
 			}
-			if len(args) == 0 && a.place.quiet && c.Flags().Changed("quiet") {
+			o.quiet = a.place.quiet && c.Flags().Changed("quiet") // and not by a variable
+			if o.quiet && len(args) == 0 {
 				return usageError("--quiet answers for a name; give one")
 			}
 			if runF != nil {
@@ -66,7 +70,7 @@ func (a *app) inspect(o *inspectOptions) error {
 		return err
 	}
 	switch {
-	case a.place.quiet && len(o.names) > 0:
+	case o.quiet:
 		for _, s := range list {
 			if len(s.Holders) == 0 {
 				return &exitError{code: 1}
@@ -74,15 +78,27 @@ func (a *app) inspect(o *inspectOptions) error {
 		}
 		return nil
 	case o.json:
-		return printJSON(a.stdout, b.Limits(), list)
+		return errors.Join(printJSON(a.stdout, b.Limits(), list), a.unreadable(list))
 	}
 	for _, name := range o.names {
 		a.hintElsewhere(b, name)
 	}
 	if len(o.names) > 0 {
-		return printCards(a.stdout, b.Limits(), list)
+		err = printCards(a.stdout, b.Limits(), list)
+	} else {
+		err = printTable(a.stdout, b.Limits(), list)
 	}
-	return printTable(a.stdout, b.Limits(), list)
+	return errors.Join(err, a.unreadable(list))
+}
+
+// unreadable is the error for locks whose holders could not be told.
+func (a *app) unreadable(list []backend.Status) error {
+	for _, s := range list {
+		if s.Err != nil {
+			return a.explain(s.Name, s.Err)
+		}
+	}
+	return nil
 }
 
 // printTable prints one line a holder.
@@ -100,9 +116,9 @@ func printTable(out io.Writer, limits backend.Limits, list []backend.Status) err
 				safe(s.Name), h.Mode, safe(holderCell(h)), since(h.Held), left(h), number(h.Fence), safe(prefix(h.Token)), len(s.Waiters))
 		}
 		if len(s.Holders) == 0 {
-			fmt.Fprintf(w, "%s\t\tfree\t\t\t%s\t\t%d\n", safe(s.Name), number(s.Fence), len(s.Waiters))
+			fmt.Fprintf(w, "%s\t\t%s\t\t\t%s\t\t%d\n", safe(s.Name), state(s), number(s.Fence), len(s.Waiters))
 		}
-		for _, problem := range s.Problems {
+		for _, problem := range problems(s) {
 			fmt.Fprintf(w, "%s\t\t%s\t\t\t\t\t\n", safe(s.Name), safe(problem))
 		}
 	}
@@ -121,7 +137,12 @@ func printCards(out io.Writer, limits backend.Limits, list []backend.Status) err
 			fmt.Fprintf(w, "last fence\t%d\n", s.Fence)
 		}
 		for _, h := range s.Holders {
-			fmt.Fprintf(w, "holder\t%s\n", safe(holderCell(h)))
+			fmt.Fprintf(w, "holder\t%s\n", safe(who(h.Owner)))
+			for _, row := range [][2]string{{"command", h.Owner.Command}, {"reason", h.Owner.Reason}, {"state", remark(h)}} {
+				if row[1] != "" {
+					fmt.Fprintf(w, "  %s\t%s\n", row[0], safe(row[1]))
+				}
+			}
 			fmt.Fprintf(w, "  mode\t%v\n  held for\t%s\n", h.Mode, since(h.Held))
 			if h.Leased {
 				fmt.Fprintf(w, "  time left\t%s\n", short(h.Left))
@@ -133,7 +154,7 @@ func printCards(out io.Writer, limits backend.Limits, list []backend.Status) err
 		for i, waiter := range s.Waiters {
 			fmt.Fprintf(w, "waiter %d\t%s, %v, for %s\n", i+1, safe(describeOwner(waiter.Owner)), waiter.Mode, since(waiter.Waiting))
 		}
-		for _, problem := range s.Problems {
+		for _, problem := range problems(s) {
 			fmt.Fprintf(w, "problem\t%s\n", safe(problem))
 		}
 		if err := w.Flush(); err != nil {
@@ -143,9 +164,19 @@ func printCards(out io.Writer, limits backend.Limits, list []backend.Status) err
 	return nil
 }
 
+// problems lists what is odd, and what could not be read.
+func problems(s backend.Status) []string {
+	if s.Err == nil {
+		return s.Problems
+	}
+	return append(slices.Clone(s.Problems), s.Err.Error())
+}
+
 // state is one word for a lock.
 func state(s backend.Status) string {
 	switch {
+	case s.Err != nil:
+		return "unknown"
 	case len(s.Holders) == 0:
 		return "free"
 	case s.Holders[0].Tail:
@@ -156,13 +187,21 @@ func state(s backend.Status) string {
 
 func holderCell(h backend.Holder) string {
 	text := describeOwner(h.Owner)
-	if h.Tail {
-		text += ", kept by --min-hold"
-	}
-	if h.Revoked {
-		text += ", revoked"
+	if r := remark(h); r != "" {
+		text += ", " + r
 	}
 	return text
+}
+
+// remark is what is special about a hold.
+func remark(h backend.Holder) string {
+	switch {
+	case h.Tail:
+		return "kept by --min-hold"
+	case h.Revoked:
+		return "revoked"
+	}
+	return ""
 }
 
 // prefix is as much of a token as tells it from the others of a lock.

@@ -19,7 +19,7 @@ type (
 	}
 	jsonStatus struct {
 		Name     string       `json:"name"`
-		State    string       `json:"state"` // held or free
+		State    string       `json:"state"` // held, free or unknown
 		Fence    uint64       `json:"fence,omitempty"`
 		Holders  []jsonHolder `json:"holders"`
 		Waiters  []jsonWaiter `json:"waiters"`
@@ -54,10 +54,13 @@ func printJSON(out io.Writer, limits backend.Limits, list []backend.Status) erro
 
 func toJSON(s backend.Status) jsonStatus {
 	j := jsonStatus{
-		Name: s.Name, State: "held", Fence: s.Fence, Problems: s.Problems,
+		Name: s.Name, State: "held", Fence: s.Fence, Problems: problems(s),
 		Holders: []jsonHolder{}, Waiters: []jsonWaiter{},
 	}
-	if len(s.Holders) == 0 {
+	switch {
+	case s.Err != nil:
+		j.State = "unknown"
+	case len(s.Holders) == 0:
 		j.State = "free"
 	}
 	for _, h := range s.Holders {

@@ -108,7 +108,7 @@ func (j *job) before() error {
 func (j *job) start() (err error) {
 	survivors := map[string]runner.Survivors{"wait": runner.Wait, "kill": runner.Kill, "ignore": runner.Ignore}
 	spec := runner.Spec{
-		Path: j.path, Args: j.opts.command, Env: j.environ(os.Environ()), Mark: j.id,
+		Path: j.path, Args: j.opts.command, Env: j.environ(os.Environ()), Mark: `"run":"` + j.id + `"`,
 		KeepOpen: j.hold.KeepOpen(), Signals: j.signals,
 		Grace: time.Duration(j.opts.grace), MaxRun: time.Duration(j.opts.maxRun),
 		Survivors: survivors[j.opts.survivors], Report: j.report,
@@ -248,7 +248,7 @@ func (j *job) report(e runner.Event) {
 	case runner.Killing:
 		j.ui.note(name, "got %s again: the command is killed", signalName(e.Signal))
 	case runner.WaitingSurvivors:
-		j.ui.note(name, "the command ended, the lock is kept for what it left running: %s (see --survivors)", list)
+		j.ui.note(name, "the command ended, the lock is kept for what it left running: %s (an interrupt stops it)", list)
 	case runner.KillingSurvivors:
 		j.ui.note(name, "the command ended, what it left is being stopped: %s", list)
 	case runner.NotPermitted:

@@ -17,10 +17,10 @@ type lockFlags struct {
 	waitSet   bool
 	shared    bool
 	exclusive bool
-	slots     int
+	slots     count
 	slotsSet  bool
 	ttl       duration
-	busyCode  int
+	busyCode  count
 	reason    string
 }
 
@@ -29,18 +29,14 @@ func (f *lockFlags) addFlags(flags flagSet) {
 	flags.VarP(&f.wait, "wait", "w", "wait at most `D` (30s, 5m, 2d; a number is seconds; 0 is -n); default: for ever")
 	flags.BoolVarP(&f.shared, "shared", "s", false, "shared (reader) hold: many shared, or one exclusive")
 	flags.BoolVarP(&f.exclusive, "exclusive", "x", false, "exclusive hold (the default)")
-	flags.IntVar(&f.slots, "slots", 0, "at most `N` holders; all must ask for the same N")
-	addTTL(flags, &f.ttl)
-	flags.IntVarP(&f.busyCode, "busy-exit-code", "E", exitBusy, "exit with `N` when the lock is busy")
+	flags.Var(&f.slots, "slots", "at most `N` holders; all must ask for the same N")
+	f.ttl = duration(30 * time.Second)
+	flags.Var(&f.ttl, "ttl", "lease length `D`: a crash, or the end of a lock that acquire took, frees it then ($DLOCK_TTL)")
+	f.busyCode = exitBusy
+	flags.VarP(&f.busyCode, "busy-exit-code", "E", "exit with `N` when the lock is busy")
 	flags.StringVar(&f.reason, "reason", "", "`text` that waiters and inspect show; in CI the job's URL is found by itself")
 	hide(flags, "e", func() { flags.BoolVarP(&f.exclusive, "e", "e", false, "") })
 	flags.SetNormalizeFunc(flockSpellings)
-}
-
-// addTTL adds --ttl.
-func addTTL(flags flagSet, ttl *duration) {
-	*ttl = duration(30 * time.Second)
-	flags.Var(ttl, "ttl", "lease length `D`: the time after which a crash frees the lock ($DLOCK_TTL)")
 }
 
 // hide adds a flag that flock(1) spells differently and that help does not show.
@@ -78,7 +74,7 @@ func (f *lockFlags) check(flags flagSet) error {
 		return usageError("--slots %d: at least 1", f.slots)
 	case f.busyCode < 0 || f.busyCode > 255:
 		return usageError("--busy-exit-code %d: from 0 to 255", f.busyCode)
-	case flags.Changed("busy-exit-code") && slices.Contains(reserved, f.busyCode):
+	case flags.Changed("busy-exit-code") && slices.Contains(reserved, int(f.busyCode)):
 		return usageError("--busy-exit-code %d means something else; choose another", f.busyCode)
 	}
 	if f.waitSet && f.wait == 0 {
@@ -92,7 +88,7 @@ func (f *lockFlags) mode() backend.Mode {
 	case f.shared:
 		return backend.Mode{Kind: backend.Shared}
 	case f.slotsSet:
-		return backend.Mode{Kind: backend.Slots, N: f.slots}
+		return backend.Mode{Kind: backend.Slots, N: int(f.slots)}
 	}
 	return backend.Mode{Kind: backend.Exclusive}
 }
@@ -112,7 +108,7 @@ func durationFromEnv(flags flagSet, flag string, d *duration, lookup func(string
 // checkTTL holds a TTL against what the service can do.
 func checkTTL(ttl duration, limits backend.Limits) error {
 	if d := time.Duration(ttl); d < limits.MinTTL || d > limits.MaxTTL {
-		return usageError("--ttl or DLOCK_TTL of %v: %s takes from %v to %s", d, limits.Kind, limits.MinTTL, short(limits.MaxTTL))
+		return usageError("--ttl (or DLOCK_TTL) %s: from %s to %s", plainDuration(d), plainDuration(limits.MinTTL), plainDuration(limits.MaxTTL))
 	}
 	return nil
 }

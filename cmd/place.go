@@ -107,8 +107,8 @@ func (a *app) open() (backend.Backend, error) {
 		url, source = string(text), p.backendFile
 	default:
 		text, err := os.ReadFile(a.machineFile)
-		if os.IsNotExist(err) {
-			return a.openDefault()
+		if _, missing := os.Lstat(a.machineFile); os.IsNotExist(err) && os.IsNotExist(missing) {
+			return a.openDefault() // and not where it is a link to nowhere
 		}
 		if err != nil {
 			return nil, usageError("%v: this machine names its lock service there", err)

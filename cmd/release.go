@@ -26,7 +26,7 @@ dlock inspect shows it. A lock taken by acquire is free at once. A dlock run is 
 to stop its command first, and frees the lock then; --now does not wait for that, so
 that two commands may run at once.
 
-` + exitCodesHelp
+` + tokenExitCodes
 
 func newReleaseCmd(a *app, runF func(*releaseOptions) error) *cobra.Command {
 	o := &releaseOptions{}
@@ -42,9 +42,9 @@ func newReleaseCmd(a *app, runF func(*releaseOptions) error) *cobra.Command {
 				return runF(o)
 			}
 			if o.force {
-				return a.revoke(o)
+				return a.named(o.name, a.revoke(o))
 			}
-			return a.release(o)
+			return a.named(o.name, a.release(o))
 		},
 		ValidArgsFunction: a.completeNames,
 	}

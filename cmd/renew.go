@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -26,7 +25,7 @@ type renewOptions struct {
 const renewLong = `Extend the lock that dlock acquire took, so that it ends --ttl from now, but never
 earlier than before. A --ttl is the lock's new length; without it the lock keeps the one it has.
 
-` + exitCodesHelp
+` + tokenExitCodes
 
 func newRenewCmd(a *app, runF func(*renewOptions) error) *cobra.Command {
 	o := &renewOptions{}
@@ -41,20 +40,17 @@ func newRenewCmd(a *app, runF func(*renewOptions) error) *cobra.Command {
 			if runF != nil {
 				return runF(o)
 			}
-			return a.renew(o)
+			return a.named(o.name, a.renew(o))
 		},
 		ValidArgsFunction: a.completeNames,
 	}
 	o.addFlags(c.Flags())
-	addTTL(c.Flags(), &o.ttl)
+	c.Flags().Var(&o.ttl, "ttl", "new length `D` of the lease; default: the one it has")
 	c.Flags().BoolVar(&o.json, "json", false, "print name and expires_in (seconds) as JSON")
 	return c
 }
 
 func (o *renewOptions) parse(flags flagSet, args []string) error {
-	if err := durationFromEnv(flags, "ttl", &o.ttl, os.LookupEnv, "DLOCK_TTL"); err != nil {
-		return err
-	}
 	o.ttlSet = flags.Changed("ttl")
 	return o.tokenFlags.parse("renew", flags, args)
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"runtime/debug"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -39,6 +40,7 @@ func newApp(stdin io.Reader, stdout, stderr io.Writer) *app {
 }
 
 func (a *app) main(args []string) (code int) {
+	defer a.ui.flush()
 	defer func() {
 		if r := recover(); r != nil {
 			a.ui.fail("", fmt.Sprintf("a defect in dlock: %v", r), "please report it with this:\n"+string(debug.Stack()))
@@ -60,7 +62,7 @@ its lease can end.
 Without a configuration the locks are files of this machine. Name a lock service
 with --backend, $DLOCK_BACKEND, or in /etc/dlock/backend.
 
-` + exitCodesHelp
+` + runExitCodes
 
 func newRootCmd(a *app) *cobra.Command {
 	root := &cobra.Command{
@@ -69,7 +71,7 @@ func newRootCmd(a *app) *cobra.Command {
 		Long:              rootLong,
 		SilenceErrors:     true,
 		SilenceUsage:      true,
-		Args:              cobra.NoArgs,
+		Args:              usage(cobra.NoArgs),
 		Version:           version(),
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -80,15 +82,30 @@ func newRootCmd(a *app) *cobra.Command {
 	root.SetOut(a.stdout)
 	root.SetErr(a.ui.out)
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return &exitError{code: exitUsage, msg: err.Error(), hint: "see " + c.CommandPath() + " --help"}
+		e := &exitError{code: exitUsage, msg: err.Error(), hint: "see " + c.CommandPath() + " --help"}
+		if strings.Contains(e.msg, "shorthand flag: 'c'") {
+			e.hint = "-c stands after the lock name: dlock run NAME -c 'SHELL LINE'"
+		}
+		return e
 	})
 	a.place.addFlags(root.PersistentFlags())
+	completeValues(root, "log-format", "text", "json")
 	root.PersistentPreRunE = func(c *cobra.Command, _ []string) error { return a.settle(c.Flags()) }
 	root.AddCommand(
 		newRunCmd(a, nil), newAcquireCmd(a, nil), newRenewCmd(a, nil), newReleaseCmd(a, nil),
 		newInspectCmd(a, nil), newCompletionCmd(a), newVersionCmd(a),
 	)
 	return root
+}
+
+// usage makes what an argument check of cobra's says a usage error.
+func usage(check cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		if err := check(c, args); err != nil {
+			return &exitError{code: exitUsage, msg: err.Error(), hint: "see " + c.CommandPath() + " --help"}
+		}
+		return nil
+	}
 }
 
 // settle fills in what the environment says and the command line does not.

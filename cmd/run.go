@@ -27,6 +27,9 @@ type runOptions struct {
 	survivors string
 }
 
+// longestMinHold keeps a slip of the finger from closing a lock for good.
+const longestMinHold = 365 * 24 * time.Hour
+
 const runLong = `Take the lock NAME, run COMMAND, and give the lock back when it ends. Flags after
 NAME belong to COMMAND. With -c, a shell ($SHELL, or /bin/sh) runs the line.
 
@@ -36,7 +39,7 @@ COMMAND sees DLOCK_NAME, DLOCK_TOKEN, DLOCK_FENCE, DLOCK_HELD and DLOCK_BACKEND_
   dlock run -n nightly -c 'tar czf /backup/etc.tgz /etc && sync'
   dlock run -w 10m --max-run 2h --reason 'JIRA-42' deploy -- make deploy
 
-` + exitCodesHelp
+` + runExitCodes
 
 func newRunCmd(a *app, runF func(*runOptions) error) *cobra.Command {
 	o := &runOptions{grace: duration(5 * time.Second)}
@@ -51,7 +54,7 @@ func newRunCmd(a *app, runF func(*runOptions) error) *cobra.Command {
 			if runF != nil {
 				return runF(o)
 			}
-			return a.run(o)
+			return a.named(o.name, a.run(o))
 		},
 		ValidArgsFunction: a.completeNames,
 	}
@@ -62,8 +65,10 @@ func newRunCmd(a *app, runF func(*runOptions) error) *cobra.Command {
 	flags.Var(&o.minHold, "min-hold", "keep the lock taken until `D` after it was taken, also after a short or failed job")
 	flags.Var(&o.maxRun, "max-run", "stop the command after `D`")
 	flags.BoolVar(&o.reentrant, "reentrant", false, "if a dlock run above this process holds the lock, run under that hold")
-	flags.StringVar(&o.onLost, "on-lost", "kill", "when the lock is lost: `kill` the command, or warn only, which gives up the promise")
-	flags.StringVar(&o.survivors, "survivors", "wait", "processes that the command leaves in its group: `wait`, kill or ignore")
+	flags.StringVar(&o.onLost, "on-lost", "kill", "when the lock is lost: `kill|warn`; warn lets the command go on, which gives up the promise")
+	flags.StringVar(&o.survivors, "survivors", "wait", "what becomes of processes that the command leaves in its group: `wait|kill|ignore`")
+	completeValues(c, "on-lost", "kill", "warn")
+	completeValues(c, "survivors", "wait", "kill", "ignore")
 	hide(flags, "close", func() { flags.BoolP("close", "o", false, "") }) // flock's -o: we never pass the lock on
 	return c
 }
@@ -87,6 +92,8 @@ func (o *runOptions) parse(flags flagSet, args []string) error {
 		return usageError("--survivors %q: it is wait, kill or ignore", o.survivors)
 	case o.reentrant && o.minHold > 0:
 		return usageError("--reentrant and --min-hold exclude each other: the outer run decides how long the lock is held")
+	case time.Duration(o.minHold) > longestMinHold:
+		return usageError("--min-hold %v: at most %s", &o.minHold, short(longestMinHold))
 	case flags.Changed("max-run") && o.maxRun == 0:
 		return usageError("--max-run 0: no command can end in no time")
 	}
@@ -139,7 +146,11 @@ func (a *app) run(o *runOptions) error {
 		return err
 	}
 	a.ui.detail(o.name, "lock service: %s", describeBackend(limits))
-	a.hintElsewhere(b, o.name)
+	if a.ui.verbose || isTerminal(a.ui.out) {
+		a.hintElsewhere(b, o.name)
+		a.hintPath(o.name)
+	}
+	token := uuid.NewString()
 	job := &job{app: a, opts: o, path: path, limits: limits, signals: signals, id: uuid.NewString()}
 	if o.reentrant {
 		if job.hold, err = a.outer(b, o); err != nil {
@@ -147,7 +158,7 @@ func (a *app) run(o *runOptions) error {
 		}
 	}
 	if job.hold == nil {
-		if job.hold, err = a.take(b, o.request(job.id), &o.lockFlags, signals); err != nil {
+		if job.hold, err = a.take(b, o.request(token), &o.lockFlags, signals); err != nil {
 			return err
 		}
 	}
@@ -157,7 +168,10 @@ func (a *app) run(o *runOptions) error {
 // notFound helps who wrote a flag of ours behind the lock name.
 func notFound(command string, err error) error {
 	start := (*runner.StartError)(nil)
-	if strings.HasPrefix(command, "-") && errors.As(err, &start) {
+	if errors.As(err, &start) && command == "" {
+		return &exitError{code: start.Code, msg: `"": command not found`}
+	}
+	if errors.As(err, &start) && strings.HasPrefix(command, "-") {
 		return &exitError{code: start.Code, msg: err.Error(), hint: "flags of dlock stand before the lock name: dlock run [flags] NAME -- COMMAND"}
 	}
 	return err
@@ -169,6 +183,16 @@ func (o *runOptions) request(token string) backend.Request {
 		TTL: time.Duration(o.ttl), Grace: time.Duration(o.grace),
 		NoWait: o.noWait, TailIsBusy: !o.waitSet,
 		Owner: owner(backend.Run, o.command, o.reason),
+	}
+}
+
+// hintPath tells users of flock(1) that a lock is a name.
+func (a *app) hintPath(name string) {
+	if !strings.HasPrefix(name, "/") {
+		return
+	}
+	if _, err := os.Stat(name); err == nil {
+		a.ui.hint("%s is taken as a name and not as that file; what flock(1) calls /dir/job.lock is the lock job of --backend file:///dir", name)
 	}
 }
 

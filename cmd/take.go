@@ -100,7 +100,9 @@ func (a *app) selfDeadlock(req backend.Request, h backend.Holder) error {
 		msg:  fmt.Sprintf("you already hold it: this process runs under dlock pid %d, which has the lock (%v)", h.Owner.PID, h.Mode),
 		hint: "use --reentrant to run under that hold",
 	}
-	if !h.Mode.Covers(req.Mode) {
+	if req.Detached {
+		e.hint = "use another name, or the hold that you have"
+	} else if !h.Mode.Covers(req.Mode) {
 		e.hint = fmt.Sprintf("take the outer lock as %v, or use another name", req.Mode)
 	}
 	return e
@@ -121,7 +123,8 @@ func (a *app) notTaken(b backend.Backend, req backend.Request, f *lockFlags, err
 		if h, ours := ancestor(busy.Holders); ours {
 			return a.selfDeadlock(req, h)
 		}
-		return a.busy(req.Name, busy, f.busyCode)
+		a.hintElsewhere(b, req.Name)
+		return a.busy(req.Name, busy, int(f.busyCode))
 	}
 	e := a.explain(req.Name, err)
 	if e.lock == "" {
@@ -138,7 +141,7 @@ func (a *app) waitOver(b backend.Backend, req backend.Request, f *lockFlags) err
 	if list, err := b.Inspect(ctx, req.Name); err == nil && len(list) == 1 {
 		busy.Holders, busy.Ahead = list[0].Holders, len(list[0].Waiters)
 	}
-	e := a.busy(req.Name, busy, f.busyCode)
+	e := a.busy(req.Name, busy, int(f.busyCode))
 	e.msg = fmt.Sprintf("not acquired within %v, %s", time.Duration(f.wait), e.msg)
 	e.hint = "look who has it: dlock inspect " + shellQuote(req.Name)
 	return e

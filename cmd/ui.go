@@ -17,11 +17,14 @@ import (
 // and without a full stop; "dlock: error: LOCK: what happened" and then
 // "dlock: hint: what to type next". What others wrote is escaped.
 type ui struct {
-	mu      sync.Mutex
 	out     io.Writer
 	quiet   bool
 	verbose bool
 	json    bool
+
+	mu      sync.Mutex
+	queue   chan string   // to the goroutine that prints; nil where none is needed
+	printed chan struct{} // closed when it has ended
 }
 
 // fail reports a failure, also when quiet.
@@ -32,8 +35,10 @@ func (u *ui) fail(lock, msg, hint string) {
 	}
 }
 
-// warn reports what went wrong and does not end dlock.
-func (u *ui) warn(lock, format string, args ...any) { u.unlessQuiet("warning", lock, format, args) }
+// warn reports what went wrong and does not end dlock, also when quiet.
+func (u *ui) warn(lock, format string, args ...any) {
+	u.print("warning", lock, fmt.Sprintf(format, args...))
+}
 
 // hint says what to do next.
 func (u *ui) hint(format string, args ...any) { u.unlessQuiet("hint", "", format, args) }
@@ -55,19 +60,8 @@ func (u *ui) unlessQuiet(level, lock, format string, args []any) {
 }
 
 func (u *ui) print(level, lock, msg string) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
 	if u.json {
-		if level == "" {
-			level = "info"
-		}
-		line, _ := json.Marshal(struct {
-			Time  time.Time `json:"time"`
-			Level string    `json:"level"`
-			Lock  string    `json:"lock,omitempty"`
-			Msg   string    `json:"msg"`
-		}{time.Now(), level, lock, msg})
-		fmt.Fprintf(u.out, "%s\n", line)
+		u.write(jsonLine(level, lock, msg))
 		return
 	}
 	parts := []string{"dlock"}
@@ -76,7 +70,62 @@ func (u *ui) print(level, lock, msg string) {
 			parts = append(parts, part)
 		}
 	}
-	fmt.Fprintln(u.out, strings.Join(parts, ": "))
+	u.write(strings.Join(parts, ": ") + "\n")
+}
+
+func jsonLine(level, lock, msg string) string {
+	if level == "" {
+		level = "info"
+	}
+	line, _ := json.Marshal(struct {
+		Time  time.Time `json:"time"`
+		Level string    `json:"level"`
+		Lock  string    `json:"lock,omitempty"`
+		Msg   string    `json:"msg"`
+	}{time.Now(), level, lock, msg})
+	return string(line) + "\n"
+}
+
+const (
+	queueLength = 100         // messages; what does not fit is dropped
+	flushLimit  = time.Second // how long the last messages may take
+)
+
+// write hands text to a goroutine that prints it: a stderr that nobody reads must not
+// keep a command from being stopped, or a lock from being released.
+func (u *ui) write(text string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.queue == nil {
+		u.queue, u.printed = make(chan string, queueLength), make(chan struct{})
+		go u.printQueue(u.queue, u.printed)
+	}
+	select {
+	case u.queue <- text:
+	default:
+	}
+}
+
+func (u *ui) printQueue(queue <-chan string, printed chan<- struct{}) {
+	defer close(printed)
+	for text := range queue {
+		_, _ = io.WriteString(u.out, text)
+	}
+}
+
+// flush waits, but not for long, until all is printed.
+func (u *ui) flush() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.queue == nil {
+		return
+	}
+	close(u.queue)
+	select {
+	case <-u.printed:
+	case <-time.After(flushLimit):
+	}
+	u.queue = nil
 }
 
 // safe makes text of unknown origin fit for a terminal: control characters and those
@@ -143,12 +192,37 @@ func describeHolder(h backend.Holder) string {
 	return s
 }
 
+// describeOwner reads "root@web1 (pid 4242, ./backup.sh, reason: nightly)".
 func describeOwner(o backend.Owner) string {
+	about := origin(o)
+	if o.Command != "" {
+		about = append(about, o.Command)
+	}
+	if o.Reason != "" {
+		about = append(about, "reason: "+o.Reason)
+	}
+	return withRemarks(o, about)
+}
+
+// who is describeOwner without command and reason.
+func who(o backend.Owner) string { return withRemarks(o, origin(o)) }
+
+func withRemarks(o backend.Owner, about []string) string {
 	name := o.User
+	if name == "" {
+		name = "somebody"
+	}
 	if o.Host != "" {
 		name += "@" + o.Host
 	}
-	var about []string
+	if len(about) == 0 {
+		return name
+	}
+	return name + " (" + strings.Join(about, ", ") + ")"
+}
+
+// origin tells how somebody came by a lock.
+func origin(o backend.Owner) (about []string) {
 	switch o.Kind {
 	case backend.Foreign:
 		about = append(about, "not dlock")
@@ -158,18 +232,7 @@ func describeOwner(o backend.Owner) string {
 	if o.PID != 0 && o.Kind != backend.Detached {
 		about = append(about, fmt.Sprintf("pid %d", o.PID))
 	}
-	for _, s := range []string{o.Command, o.Reason} {
-		if s != "" {
-			about = append(about, s)
-		}
-	}
-	if name == "" {
-		name = "somebody"
-	}
-	if len(about) == 0 {
-		return name
-	}
-	return name + " (" + strings.Join(about, ", ") + ")"
+	return about
 }
 
 // short prints a duration as a person reads it: 0.4s, 3m12s, 2h05m, 3d4h.
@@ -188,8 +251,4 @@ func short(d time.Duration) string {
 }
 
 // ask prints a question and leaves the cursor behind it.
-func (u *ui) ask(question string) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	fmt.Fprint(u.out, "dlock: "+safe(question))
-}
+func (u *ui) ask(question string) { u.write("dlock: " + safe(question)) }

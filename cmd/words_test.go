@@ -2,6 +2,7 @@ package cmd
 
 import (
 	"bytes"
+	"io"
 	"math/rand/v2"
 	"os/exec"
 	"strings"
@@ -95,7 +96,7 @@ func TestDescribeHolders(t *testing.T) {
 	}{
 		{[]backend.Holder{run}, 0, "held by root@web1 (pid 4242, ./backup.sh) for 3m12s"},
 		{[]backend.Holder{run}, 2, "held by root@web1 (pid 4242, ./backup.sh) for 3m12s, 2 ahead in line"},
-		{[]backend.Holder{detached}, 0, "held by eve@ci (dlock acquire, deploy) for 1s, 1m00s left"},
+		{[]backend.Holder{detached}, 0, "held by eve@ci (dlock acquire, reason: deploy) for 1s, 1m00s left"},
 		{[]backend.Holder{foreign}, 0, "held by somebody (not dlock, pid 9)"},
 		{[]backend.Holder{tail}, 0, "kept by --min-hold of root@web1 (pid 4242, ./backup.sh) for another 30s"},
 		{[]backend.Holder{revoked}, 0, "held by root@web1 (pid 4242, ./backup.sh) for 3m12s, revoked"},
@@ -114,6 +115,7 @@ func TestMessagesAreOneLine(t *testing.T) {
 	u := &ui{out: &out}
 	u.fail("a\nb", "bad\x1b[0m", "do\nthis")
 	u.warn("j", "%s", "x\ny")
+	u.flush()
 	if got, want := out.String(), "dlock: error: a\\nb: bad\\x1b[0m\ndlock: hint: do\\nthis\ndlock: warning: j: x\\ny\n"; got != want {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}
@@ -124,7 +126,20 @@ func TestMessagesAreOneLine(t *testing.T) {
 	u.detail("j", "d")
 	u.hint("h")
 	u.fail("j", "f", "h")
-	if got, want := out.String(), "dlock: error: j: f\n"; got != want {
+	u.flush()
+	if got, want := out.String(), "dlock: warning: j: w\ndlock: error: j: f\n"; got != want {
 		t.Errorf("quiet: got %q, want %q", got, want)
 	}
+}
+
+// TestStderrThatNobodyReads must not hang: what prints is never what stops a command
+// or releases a lock.
+func TestStderrThatNobodyReads(t *testing.T) {
+	r, w := io.Pipe()
+	defer r.Close()
+	u := &ui{out: w}
+	for range 2 * queueLength {
+		u.warn("j", "nobody reads this")
+	}
+	u.flush()
 }

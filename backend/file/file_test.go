@@ -485,8 +485,8 @@ func TestStoppedMutexHolderIsAServiceThatDoesNotAnswer(t *testing.T) {
 		t.Errorf("acquire: %v, want ErrUnavailable and the cause", err)
 	}
 	list, err := b.Inspect(t.Context())
-	if err != nil || len(list) != 1 || len(list[0].Problems) != 1 {
-		t.Errorf("inspect: %+v, %v; want one problem", list, err)
+	if err != nil || len(list) != 1 || !errors.Is(list[0].Err, backend.ErrUnavailable) {
+		t.Errorf("inspect: %+v, %v; want one lock that cannot be read", list, err)
 	}
 }
 

@@ -32,10 +32,8 @@ func (b *Backend) Inspect(ctx context.Context, names ...string) ([]backend.Statu
 		if err != nil && !all {
 			return nil, err
 		}
-		if err != nil {
-			s.Problems = append(s.Problems, err.Error())
-		}
-		if !all || len(s.Holders)+len(s.Waiters)+len(s.Problems) > 0 {
+		s.Err = err
+		if !all || err != nil || len(s.Holders)+len(s.Waiters)+len(s.Problems) > 0 {
 			list = append(list, s)
 		}
 	}
