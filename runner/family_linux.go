@@ -3,6 +3,7 @@ package runner
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"os"
 	"slices"
 	"strconv"
@@ -52,14 +53,12 @@ func ownChildren() map[int]bool {
 // hasChildren tells whether there are children beside the guard and the strangers,
 // without a look at all processes. It may be wrong in saying yes.
 func (l *life) hasChildren() bool {
-	threads, err := os.ReadDir("/proc/self/task")
-	if err != nil {
-		return true
-	}
-	for _, thread := range threads {
-		text, err := os.ReadFile("/proc/self/task/" + thread.Name() + "/children")
+	// The kernel lists children by thread: ours forked the command, and orphans are
+	// given to the process's first one.
+	for _, thread := range []int{os.Getpid(), unix.Gettid()} {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/self/task/%d/children", thread))
 		if err != nil {
-			return true // a thread ended, or the kernel was built without this
+			return true // the kernel was built without this
 		}
 		for _, field := range strings.Fields(string(text)) {
 			if pid, _ := strconv.Atoi(field); !l.guard.is(pid) && !l.strangers[pid] {

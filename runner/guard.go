@@ -135,10 +135,17 @@ func (g *guard) dismiss() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.gone = true
-	if g.pipe == nil {
-		return
+	if g.pipe != nil {
+		_ = unix.Kill(g.pid, unix.SIGKILL) // it is still our child
 	}
-	_ = unix.Kill(g.pid, unix.SIGKILL) // it is still our child
-	_, _ = unix.Wait4(g.pid, nil, 0, nil)
-	_ = g.drop()
+}
+
+// reap waits for the end of a guard that was dismissed.
+func (g *guard) reap() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.pipe != nil {
+		_, _ = unix.Wait4(g.pid, nil, 0, nil)
+		_ = g.drop()
+	}
 }

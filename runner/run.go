@@ -51,10 +51,13 @@ func (c *Command) run(started chan<- error) {
 		l.sleep()
 	}
 	c.result = l.outcome()
-	if len(c.result.Left) == 0 {
-		c.guard.dismiss() // otherwise it goes on killing when we are gone
+	if len(c.result.Left) > 0 {
+		close(c.events) // the guard goes on killing when we are gone
+		return
 	}
+	c.guard.dismiss()
 	close(c.events)
+	c.guard.reap() // while the caller goes on
 }
 
 // start starts the guard, which then knows the mark already, and the command.
@@ -75,6 +78,7 @@ func (l *life) start() error {
 	pid, err := startCommand(l.spec, files, attr)
 	if err != nil {
 		l.guard.dismiss()
+		l.guard.reap()
 		return err
 	}
 	l.pid = pid

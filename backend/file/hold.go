@@ -76,20 +76,32 @@ func (h *hold) Lost() <-chan error {
 		return h.lost
 	}
 	h.lost = make(chan error, 1)
-	w := newWatch(h.state)
-	if w.watcher == nil {
-		return h.lost // renewals will notice
-	}
-	w.mark() // it may have been revoked before the watch began
 	ctx, cancel := context.WithCancel(context.Background())
-	h.stopWatching = func() { w.close(); cancel() }
-	go h.reportLoss(ctx, w)
+	h.stopWatching = cancel
+	go h.reportLoss(ctx)
 	return h.lost
 }
 
-// reportLoss looks at the hold at each change, until it is lost or w is closed.
-func (h *hold) reportLoss(ctx context.Context, w *watch) {
-	for range w.changed {
+// watchDelay is how long a hold lasts before it is worth a watch: most short commands
+// end before, and need the processor themselves.
+const watchDelay = 100 * time.Millisecond
+
+// reportLoss looks at the hold at each change, until it is lost or ctx ends.
+func (h *hold) reportLoss(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+		return
+	case <-time.After(watchDelay):
+	}
+	w := newWatch(h.state) // without a watch, renewals will notice
+	defer w.close()
+	w.mark() // it may have been revoked before the watch began
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-w.changed:
+		}
 		_, err := h.Renew(ctx)
 		if errors.Is(err, backend.ErrLost) || errors.Is(err, backend.ErrRevoked) {
 			h.lost <- err

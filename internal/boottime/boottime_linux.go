@@ -3,6 +3,7 @@ package boottime
 import (
 	"os"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -18,7 +19,9 @@ const initialTime = "time:[4026531834]"
 // BootID names this boot of this kernel, and in another time namespace than the
 // machine's own, whose clock is set apart, that as well. Instants compare only under
 // the same name. It is empty where it cannot be read.
-func BootID() string {
+func BootID() string { return bootID() }
+
+var bootID = sync.OnceValue(func() string {
 	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
 		return ""
@@ -28,4 +31,4 @@ func BootID() string {
 		boot += Apart + ns
 	}
 	return boot
-}
+})
