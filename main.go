@@ -5,6 +5,7 @@ import (
 	"os"
 
 	"github.com/dlock/dlock/cmd"
+	_ "github.com/dlock/dlock/internal/prefault"
 )
 
 func main() {

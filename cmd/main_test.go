@@ -3,16 +3,10 @@ package cmd
 import (
 	"os"
 	"testing"
-
-	"github.com/dlock/dlock/runner"
 )
 
-// TestMain lets this test binary also be a dlock that knows the scripted lock service,
-// and the guard of one.
+// TestMain lets this test binary also be a dlock that knows the scripted lock service.
 func TestMain(m *testing.M) {
-	if guard, code := runner.GuardMain(); guard {
-		os.Exit(code)
-	}
 	if os.Getenv("DLOCK_TEST_MAIN") != "" {
 		a := newApp(os.Stdin, os.Stdout, os.Stderr)
 		a.schemes = append(a.schemes, scheme{name: "scripted", open: openScripted})

@@ -10,8 +10,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-
-	"github.com/dlock/dlock/runner"
 )
 
 // app is what the subcommands share: the streams, and the settings of the place.
@@ -26,9 +24,6 @@ type app struct {
 
 // Main runs dlock with the arguments after its name and returns its exit code.
 func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) (code int) {
-	if guard, code := runner.GuardMain(); guard {
-		return code
-	}
 	return newApp(stdin, stdout, stderr).main(args)
 }
 

@@ -130,11 +130,12 @@ func (o *runOptions) parseCommand(args []string) error {
 
 // run takes the lock and runs the command under it.
 func (a *app) run(o *runOptions) error {
+	subscribed := make(chan (<-chan os.Signal), 1)
+	go func() { subscribed <- runner.Signals() }() // a millisecond that the next steps need not wait for
 	path, err := runner.Find(o.command[0])
 	if err != nil {
 		return notFound(o.command[0], err)
 	}
-	signals := runner.Signals()
 	outliveReaders()
 	b, err := a.open()
 	if err != nil {
@@ -150,7 +151,8 @@ func (a *app) run(o *runOptions) error {
 		a.hintElsewhere(b, o.name)
 		a.hintPath(o.name)
 	}
-	token := uuid.NewString()
+	req := o.request(uuid.NewString())
+	signals := <-subscribed
 	job := &job{app: a, opts: o, path: path, limits: limits, signals: signals, id: uuid.NewString()}
 	if o.reentrant {
 		if job.hold, err = a.outer(b, o); err != nil {
@@ -158,7 +160,7 @@ func (a *app) run(o *runOptions) error {
 		}
 	}
 	if job.hold == nil {
-		if job.hold, err = a.take(b, o.request(token), &o.lockFlags, signals); err != nil {
+		if job.hold, err = a.take(b, req, &o.lockFlags, signals); err != nil {
 			return err
 		}
 	}

@@ -26,9 +26,6 @@ import (
 // The runner owns all children of its process, so each test runs it in a process of
 // its own: this binary, started as a miniature run.
 func TestMain(m *testing.M) {
-	if isGuard, code := GuardMain(); isGuard {
-		os.Exit(code)
-	}
 	if len(os.Args) > 1 && os.Args[1] == "mini" {
 		os.Exit(mini(os.Args[2:]))
 	}

@@ -15,9 +15,9 @@ import (
 // ordersFD is where a guard finds its pipe; the files it keeps open follow.
 const ordersFD = 3
 
-// GuardMain is to be called first thing by main. If this process was started as a
-// guard, it does a guard's work and then returns true and the exit code.
-func GuardMain() (isGuard bool, code int) {
+// guardMain does a guard's work, if this process was started as one, and then returns
+// true and the exit code.
+func guardMain() (isGuard bool, code int) {
 	if len(os.Args) != 1 || os.Args[0] != guardName {
 		return false, 0
 	}
