@@ -98,6 +98,7 @@ func (l *life) start() error {
 func (l *life) step() bool {
 	l.lookAtClock()
 	l.reap()
+	l.lookAtClock() // we may have been stopped in between, and the guard have killed
 	l.replaceGuard()
 	switch {
 	case l.stop.killing:
