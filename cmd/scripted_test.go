@@ -6,7 +6,6 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"sync/atomic"
 	"time"
 
 	"github.com/dlock/dlock/backend"
@@ -50,9 +49,8 @@ func (s *scripted) says(what string) bool {
 
 type scriptedHold struct {
 	*scripted
-	req      backend.Request
-	lease    backend.Lease
-	released atomic.Bool
+	req   backend.Request
+	lease backend.Lease
 }
 
 func (h *scriptedHold) grant() (backend.Lease, error) {

@@ -29,9 +29,9 @@ func rounds() int {
 
 // tally counts kills and how long it took until nothing was left.
 type tally struct {
-	t                      *testing.T
-	left, obtainable, done int
-	took                   []time.Duration
+	t                *testing.T
+	obtainable, done int
+	took             []time.Duration
 }
 
 // check waits for the lock after a kill: whoever gets it must find nothing alive.
