@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/dlock/dlock/backend"
 )
 
@@ -17,12 +19,6 @@ const waitForServiceNow = 5 * time.Second
 
 // errWaitOver ends a wait at its limit.
 var errWaitOver = errors.New("the wait is over")
-
-// signalError ends a wait because a signal came.
-type signalError struct{ signal syscall.Signal }
-
-// Error names the signal.
-func (e *signalError) Error() string { return e.signal.String() }
 
 // take acquires the lock of req and turns what stands in the way into words. It
 // listens to signals as long as it takes.
@@ -37,42 +33,29 @@ func (a *app) take(b backend.Backend, req backend.Request, f *lockFlags, signals
 		timer := time.AfterFunc(waitForServiceNow, func() { cancel(fmt.Errorf("%w: no answer", backend.ErrUnavailable)) })
 		defer timer.Stop()
 	}
-	req.Waiting = func(w backend.Wait) error { return a.tellWaiting(req, w) }
-	hold, err := acquire(ctx, cancel, b, req, signals)
-	if err != nil {
-		return nil, a.notTaken(b, req, f, err)
-	}
-	return hold, nil
-}
-
-// acquire runs b.Acquire and cancels it when a signal comes. A lock that is granted
-// at that very moment is given back.
-func acquire(ctx context.Context, cancel context.CancelCauseFunc, b backend.Backend, req backend.Request, signals <-chan os.Signal) (backend.Hold, error) {
-	type result struct {
-		hold backend.Hold
-		err  error
-	}
-	done := make(chan result, 1)
-	go func() {
-		hold, err := b.Acquire(ctx, req)
-		done <- result{hold, err}
-	}()
-	var stop *signalError
-	for {
-		select {
-		case s := <-signals:
-			if sig := s.(syscall.Signal); stop == nil && endsWait(sig) {
-				stop = &signalError{sig}
-				cancel(stop)
-			}
-		case r := <-done:
-			if r.err == nil && stop != nil {
-				ctx, cancel := context.WithTimeout(context.Background(), cleanUpLimit)
-				defer cancel()
-				return nil, errors.Join(stop, r.hold.Release(ctx, 0))
-			}
-			return r.hold, r.err
+	l := &line{backend: b, signals: signals, suspend: make(chan os.Signal, 1)}
+	defer signal.Stop(l.suspend)
+	told := false
+	req.Waiting = func(w backend.Wait) error {
+		if told {
+			return nil // it was suspended, and waits again
 		}
+		told = true
+		l.watchSuspend()
+		return a.tellWaiting(req, w)
+	}
+	for {
+		hold, err := l.acquire(ctx, req)
+		if errors.Is(err, errSuspended) {
+			if err = l.stopOurselves(); err == nil {
+				req.Token = uuid.NewString()
+				continue
+			}
+		}
+		if err != nil {
+			return nil, a.notTaken(b, req, f, err)
+		}
+		return hold, nil
 	}
 }
 

@@ -206,3 +206,28 @@ func TestTerminalPipeline(t *testing.T) {
 	term.typed("input\n")
 	term.await("got input", prompt)
 }
+
+func TestTerminalStopOfAWaiterLeavesTheLine(t *testing.T) {
+	term := newTerminal(t)
+	term.typed("token=$(dlock acquire --ttl 1h j)\n")
+	term.await(prompt)
+	term.typed("dlock run j -- echo done' 'waiting\n")
+	term.await("waiting: held by")
+	term.typed(ctrlZ)
+	term.await("Stopped", prompt)
+	term.typed("dlock inspect j; dlock release j $token && dlock run -n j -- echo lock is free\n")
+	term.await("held", "\r\nlock is free", prompt)
+	if strings.Contains(term.text(), "waiter 1") {
+		t.Errorf("the stopped waiter is still in line: %q", term.text())
+	}
+	term.typed("fg\n")
+	term.await("done waiting", prompt)
+	term.typed("dlock run j -- sh -c 'touch in; read x; echo \"got $x\"'\n") // as ever when it did not wait
+	term.until("the command's start", term.exists("in"))
+	term.typed(ctrlZ)
+	term.await("Stopped", prompt)
+	term.typed("fg\n")
+	term.await("dlock run j")
+	term.typed("on we go\n")
+	term.await("got on we go", prompt)
+}
