@@ -121,12 +121,7 @@ func (h *hold) Release(ctx context.Context, tail time.Duration) error {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	err := h.change(ctx, func(s *state) error {
-		if tail > 0 {
-			return s.rec.Leave(s.now, h.req.Token, tail)
-		}
-		return s.rec.Release(s.now, h.req.Token)
-	})
+	err := h.leave(ctx, h.req.Token, tail)
 	h.abandon() // after the record: who is killed in between must leave the tail
 	if tail <= 0 && !errors.Is(err, backend.ErrLost) {
 		return nil
@@ -162,12 +157,12 @@ func (d *detached) Renew(ctx context.Context) (backend.Lease, error) {
 // Release takes the hold out of the record.
 func (d *detached) Release(ctx context.Context, tail time.Duration) error {
 	defer d.close()
-	return d.change(ctx, func(s *state) error {
-		if tail > 0 {
-			return s.rec.Leave(s.now, d.token, tail)
-		}
-		return s.rec.Release(s.now, d.token)
-	})
+	return d.leave(ctx, d.token, tail)
+}
+
+// leave takes the hold of token out of the record, or makes it a tail.
+func (l *lock) leave(ctx context.Context, token string, tail time.Duration) error {
+	return l.change(ctx, func(s *state) error { return s.rec.Leave(s.now, token, tail) })
 }
 
 // Lost is nil: nothing reports the end of a detached hold.

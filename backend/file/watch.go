@@ -12,8 +12,8 @@ type watch struct {
 	watcher *fsnotify.Watcher
 }
 
-// newWatch begins to watch. Where the system has no watch left to give, changes are
-// looked for once a second.
+// newWatch begins to watch. Where the system has no watch left to give, it tells
+// nothing: renewals, expiries and the kernel's locks are looked at all the same.
 func newWatch(state *dir) *watch {
 	w := &watch{changed: make(chan struct{}, 1)}
 	watcher, err := fsnotify.NewWatcher()
@@ -37,9 +37,8 @@ func (w *watch) mark() {
 	}
 }
 
-// relay ends, and closes the channel, when the watch is closed.
+// relay ends when the watch is closed.
 func (w *watch) relay() {
-	defer close(w.changed)
 	for {
 		select {
 		case event, ok := <-w.watcher.Events:
