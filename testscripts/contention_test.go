@@ -29,21 +29,33 @@ echo x >>sections
 sleep 0.002 | cat
 `
 
-// TestContention lets dlock run and flock(1) contend for one lock while dlocks are
-// killed: of 32 processes a third are killed at random, and half of the rest are
-// flock(1).
+// TestContention lets dlock run, and flock(1) where dlock's locks are the kernel's,
+// contend for one lock while dlocks are killed: of 32 processes a third are killed at
+// random, and half of the rest are flock(1).
 func TestContention(t *testing.T) {
-	const processes = 32
-	rounds := 8
-	if os.Getenv("DLOCK_FULL") != "" {
-		rounds = 200
+	for _, b := range backends {
+		t.Run(b.name, func(t *testing.T) {
+			rounds, end := 8, "0"
+			if os.Getenv("DLOCK_FULL") != "" {
+				rounds = 200
+			}
+			if b.lease { // the dead keep the lock for a while
+				rounds, end = rounds/4, "1m"
+			}
+			testContention(t, b.start(t), rounds, b.name == "file", end)
+		})
 	}
+}
+
+// testContention wants the lock to be free within the time end when all is over.
+func testContention(t *testing.T, at place, rounds int, withFlock bool, end string) {
+	const processes = 32
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "section"), []byte(section), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	locks := filepath.Join(dir, "locks")
-	if out, err := dlock(dir, locks, "run", "j", "--", "true").CombinedOutput(); err != nil {
+	url := at(dir, 0)
+	if out, err := dlock(dir, url, "run", "j", "--", "true").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	seed := uint64(time.Now().UnixNano())
@@ -53,7 +65,7 @@ func TestContention(t *testing.T) {
 		random := rand.New(rand.NewPCG(seed, uint64(p)))
 		all.Go(func() {
 			for range rounds {
-				if err := contend(p, random, dir, locks); err != nil {
+				if err := contend(p, random, dir, url, withFlock); err != nil {
 					t.Error(err)
 					return
 				}
@@ -70,17 +82,17 @@ func TestContention(t *testing.T) {
 	if len(killed) == 0 {
 		t.Error("no dlock was killed while its command ran: the test shows nothing")
 	}
-	if out, err := dlock(dir, locks, "run", "-n", "j", "--", "true").CombinedOutput(); err != nil {
+	if out, err := dlock(dir, url, "run", "-w", end, "j", "--", "true").CombinedOutput(); err != nil {
 		t.Errorf("the lock is not free at the end: %v\n%s", err, out)
 	}
 }
 
 // contend is one round of contender p.
-func contend(p int, random *rand.Rand, dir, locks string) error {
+func contend(p int, random *rand.Rand, dir, url string, withFlock bool) error {
 	victim := p%3 == 0
-	c := dlock(dir, locks, "run", "j", "--", "sh", "section")
-	if !victim && p%2 == 0 {
-		c = exec.Command("flock", filepath.Join(locks, "j.lock"), "sh", "section")
+	c := dlock(dir, url, "run", "--ttl", "2s", "j", "--", "sh", "section")
+	if withFlock && !victim && p%2 == 0 {
+		c = exec.Command("flock", filepath.Join(dir, "locks", "j.lock"), "sh", "section")
 		c.Dir = dir
 	}
 	var said strings.Builder
@@ -125,8 +137,8 @@ func kill(p *os.Process, inside string, random *rand.Rand, stop <-chan struct{})
 }
 
 // dlock is a command line of the binary under test.
-func dlock(dir, locks string, args ...string) *exec.Cmd {
-	c := exec.Command(filepath.Join(binDir, "dlock"), append([]string{"-b", "file://" + locks}, args...)...)
+func dlock(dir, url string, args ...string) *exec.Cmd {
+	c := exec.Command(filepath.Join(binDir, "dlock"), append([]string{"-b", url}, args...)...)
 	c.Dir = dir
 	return c
 }

@@ -1,5 +1,5 @@
 // Package testscripts drives the built binary as a person would: each .txtar file
-// below testdata is one behaviour.
+// below testdata is one behaviour, of every backend or of one.
 package testscripts
 
 import (
@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -61,14 +62,49 @@ func prepare(dir string) error {
 	return os.Setenv("PATH", binDir+string(os.PathListSeparator)+os.Getenv("PATH"))
 }
 
+// place gives the URL of an empty lock service: with a directory of one's own, and a
+// number that no other caller has.
+type place func(dir string, n int) string
+
+// backends are the lock services that the tests run against. Each is started for one
+// test, and tells where its users find an empty place.
+var backends = []struct {
+	name  string
+	lease bool // a lock is a lease, and so outlives a dlock that is killed
+	start func(*testing.T) place
+}{
+	{"file", false, func(*testing.T) place { return directory }},
+}
+
+func directory(dir string, _ int) string { return "file://" + filepath.Join(dir, "locks") }
+
+// TestScripts runs the scripts below testdata/all for every backend, and those in the
+// directory of a backend's name for that one.
 func TestScripts(t *testing.T) {
+	for _, b := range backends {
+		t.Run(b.name, func(t *testing.T) {
+			var files []string
+			for _, dir := range []string{"all", b.name} {
+				found, err := filepath.Glob(filepath.Join("testdata", dir, "*.txtar"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				files = append(files, found...)
+			}
+			runScripts(t, files, b.start(t), b.lease)
+		})
+	}
+}
+
+func runScripts(t *testing.T, files []string, url place, lease bool) {
+	var scripts atomic.Int32
 	testscript.Run(t, testscript.Params{
-		Dir:                 "testdata",
+		Files:               files,
 		WorkdirRoot:         workDir,
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
 		Setup: func(env *testscript.Env) error {
-			env.Setenv("DLOCK_BACKEND", "file://"+filepath.Join(env.WorkDir, "locks"))
+			env.Setenv("DLOCK_BACKEND", url(env.WorkDir, int(scripts.Add(1))))
 			env.Defer(func() { os.RemoveAll(env.WorkDir) }) // after the processes of the script
 			env.Values[backgroundKey{}] = &background{env: env.Vars, processes: map[string]*process{}}
 			return nil
@@ -79,8 +115,11 @@ func TestScripts(t *testing.T) {
 			"gone": cmdGone,
 		},
 		Condition: func(cond string) (bool, error) {
-			if cond == "root" {
+			switch cond {
+			case "root":
 				return os.Geteuid() == 0, nil
+			case "lease":
+				return lease, nil
 			}
 			return false, fmt.Errorf("unknown condition %q", cond)
 		},
