@@ -4,10 +4,9 @@ import (
 	"github.com/go-sql-driver/mysql"
 	"github.com/go-zookeeper/zk"
 	"github.com/hashicorp/consul/api"
-	"github.com/redis/go-redis/v9"
 )
 
 // clients are the libraries of the lock services that are not there yet. They are
 // linked from the start, so that every measurement of start-up time and size counts
 // them; a line goes when its service imports the library itself.
-var clients = [...]any{redis.NewClient, redis.NewClusterClient, redis.NewFailoverClient, zk.Connect, api.NewClient, mysql.NewConnector}
+var clients = [...]any{zk.Connect, api.NewClient, mysql.NewConnector}

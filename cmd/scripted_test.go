@@ -17,7 +17,7 @@ import (
 // deadline of each lease that it granted into "deadline".
 type scripted struct{ dir string }
 
-func openScripted(u *url.URL, _ string) (backend.Backend, error) { return &scripted{u.Path}, nil }
+func openScripted(u *url.URL, _ setting) (backend.Backend, error) { return &scripted{u.Path}, nil }
 
 func (s *scripted) Acquire(_ context.Context, req backend.Request) (backend.Hold, error) {
 	h := &scriptedHold{scripted: s, req: req}

@@ -6,45 +6,71 @@ import (
 
 	"github.com/dlock/dlock/backend"
 	"github.com/dlock/dlock/backend/file"
+	"github.com/dlock/dlock/backend/redis"
 )
 
 // scheme is one kind of backend URL.
 type scheme struct {
 	name string
-	open func(u *url.URL, namespace string) (backend.Backend, error)
+	open func(*url.URL, setting) (backend.Backend, error)
 	// namespace is the default prefix of names; empty where the URL itself has one.
 	namespace string
+}
+
+// setting is what a service gets beside its URL.
+type setting struct {
+	namespace string
+	warn      func(msg string)
 }
 
 // schemes lists the lock services.
 var schemes = []scheme{
 	{name: "file", open: openFile},
+	{name: "redis", open: openRedis, namespace: defaultNamespace},
+	{name: "rediss", open: openRedis, namespace: defaultNamespace},
+	{name: "redis+unix", open: openRedis, namespace: defaultNamespace},
+	{name: "redis+sentinel", open: openRedis, namespace: defaultNamespace},
+	{name: "rediss+sentinel", open: openRedis, namespace: defaultNamespace},
+	{name: "redis+cluster", open: openRedis, namespace: defaultNamespace},
+	{name: "rediss+cluster", open: openRedis, namespace: defaultNamespace},
 }
 
-func openFile(u *url.URL, namespace string) (backend.Backend, error) {
+// defaultNamespace keeps our names apart from all else that a server holds.
+const defaultNamespace = "dlock"
+
+func openFile(u *url.URL, s setting) (backend.Backend, error) {
 	opts, err := file.ParseURL(u)
 	if err != nil {
 		return nil, err
 	}
-	opts.Namespace = namespace
+	opts.Namespace = s.namespace
 	return file.New(opts), nil
+}
+
+func openRedis(u *url.URL, s setting) (backend.Backend, error) {
+	opts, err := redis.ParseURL(u)
+	if err != nil {
+		return nil, err
+	}
+	opts.Namespace, opts.Warn = s.namespace, s.warn
+	return redis.New(opts), nil
 }
 
 // openURL opens the service of a URL. The URL may hold a password, so no message
 // shows it, nor what the parser says of it.
 func (a *app) openURL(raw, source string) (backend.Backend, error) {
-	u, err := url.Parse(raw)
+	u, err := parseURL(raw)
 	if err != nil {
-		return nil, usageError("the URL that %s gives cannot be read (it is not shown, since it may hold a password); it looks like file:///dir", source)
+		return nil, usageError("the URL that %s gives cannot be read (it is not shown, since it may hold a password); it looks like file:///dir or redis://host:6379", source)
 	}
 	var known []string
 	for _, s := range a.schemes {
 		if u.Scheme == s.name {
-			namespace := s.namespace
+			set := setting{namespace: s.namespace, warn: func(msg string) { a.ui.warn("", "%s", msg) }}
 			if a.place.namespaceSet {
-				namespace = a.place.namespace
+				set.namespace = a.place.namespace
 			}
-			return s.open(u, namespace)
+			return s.open(u, set)
 		}
 		known = append(known, s.name+"://")
 	}
@@ -52,4 +78,26 @@ func (a *app) openURL(raw, source string) (backend.Backend, error) {
 		return nil, usageError("the URL that %s gives has no scheme; a directory is named file:///dir", source)
 	}
 	return nil, usageError("unknown lock service %q in the URL that %s gives; known: %s", u.Scheme, source, strings.Join(known, " "))
+}
+
+// parseURL parses a URL that may name several hosts, as in scheme://h1:1,h2:2/path,
+// which net/url takes for one with a strange port.
+func parseURL(raw string) (*url.URL, error) {
+	scheme, rest, found := strings.Cut(raw, "://")
+	authority, tail := rest, ""
+	if i := strings.IndexAny(rest, "/?#"); i >= 0 {
+		authority, tail = rest[:i], rest[i:]
+	}
+	user, hosts := "", authority
+	if i := strings.LastIndexByte(authority, '@'); i >= 0 {
+		user, hosts = authority[:i+1], authority[i+1:]
+	}
+	if !found || !strings.Contains(hosts, ",") {
+		return url.Parse(raw)
+	}
+	u, err := url.Parse(scheme + "://" + user + "hosts" + tail)
+	if err == nil {
+		u.Host = hosts
+	}
+	return u, err
 }

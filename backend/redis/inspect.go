@@ -1,0 +1,103 @@
+package redis
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/dlock/dlock/backend"
+)
+
+// Inspect reports on locks. Without names it lists those of the index, which holds what
+// was used in the last month; in a cluster, which can have no index, it scans all
+// masters for them.
+func (b *Backend) Inspect(ctx context.Context, names ...string) ([]backend.Status, error) {
+	listed := len(names) == 0
+	if listed {
+		var err error
+		if names, err = b.names(ctx); err != nil {
+			return nil, err
+		}
+	}
+	var list []backend.Status
+	for _, name := range names {
+		s, err := b.inspect(ctx, name)
+		if err != nil && (!listed || passing(err) || ctx.Err() != nil) {
+			return nil, err
+		}
+		s.Err = err
+		if listed && err == nil && s.Fence == 0 && len(s.Holders) == 0 {
+			continue // forgotten, but not yet by the index
+		}
+		list = append(list, s)
+	}
+	return list, nil
+}
+
+func (b *Backend) inspect(ctx context.Context, name string) (backend.Status, error) {
+	s := backend.Status{Name: name}
+	k, err := b.keys(name, "")
+	if err != nil {
+		return s, err
+	}
+	r, err := b.run(ctx, inspectScript, k)
+	if err != nil {
+		return s, err
+	}
+	s.Fence, s.Holders = r.fence(3), r.list(4).holders()
+	slices.SortStableFunc(s.Holders, func(a, b backend.Holder) int { return int(b.Held - a.Held) })
+	for i := range r.list(5) {
+		s.Waiters = append(s.Waiters, waiter(r.list(5).list(i)))
+	}
+	return s, nil
+}
+
+// names lists the locks of the namespace, sorted.
+func (b *Backend) names(ctx context.Context) ([]string, error) {
+	var found []string
+	_, err := b.call(ctx, func(ctx context.Context) (any, error) {
+		var err error
+		if c, ok := b.client.(*redis.ClusterClient); ok {
+			found, err = b.scan(ctx, c)
+		} else {
+			found, err = b.client.ZRange(ctx, b.indexKey(), 0, -1).Result()
+		}
+		return []any{"done", ""}, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	found = slices.DeleteFunc(found, func(name string) bool {
+		_, _, err := b.lockAndBase(name)
+		return err != nil
+	})
+	slices.Sort(found)
+	return slices.Compact(found), nil
+}
+
+// scan looks for locks on all masters of a cluster.
+func (b *Backend) scan(ctx context.Context, c *redis.ClusterClient) ([]string, error) {
+	found := make(chan []string)
+	var errs error
+	go func() {
+		defer close(found)
+		errs = c.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
+			var names []string
+			keys := node.ScanType(ctx, 0, b.metaPattern(), 1000, "hash").Iterator()
+			for keys.Next(ctx) {
+				if name, ok := b.nameOf(keys.Val()); ok {
+					names = append(names, name)
+				}
+			}
+			found <- names
+			return keys.Err()
+		})
+	}()
+	var all []string
+	for names := range found {
+		all = append(all, names...)
+	}
+	return all, errors.Join(errs)
+}
