@@ -27,6 +27,7 @@ func (r *Record) Renew(now Time, token string, ttl time.Duration) (Holder, error
 		h.TTL = ttl
 	}
 	h.Expires = max(h.Expires, now.Add(h.TTL))
+	h.Offered = false
 	return *h, nil
 }
 

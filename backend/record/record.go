@@ -33,6 +33,7 @@ type Holder struct {
 	Expires Time          `json:"expires,omitempty"` // 0: it does not end by itself
 	Revoked bool          `json:"revoked,omitempty"` // not renewable: its run has to stop
 	Tail    bool          `json:"tail,omitempty"`    // nobody runs under it, and nobody may end it
+	Offered bool          `json:"offered,omitempty"` // its waiter has not answered yet
 }
 
 // Waiter is one place in line.
@@ -41,7 +42,8 @@ type Waiter struct {
 	Mode    backend.Mode  `json:"mode"`
 	Owner   backend.Owner `json:"owner"`
 	Since   Time          `json:"since"`
-	Expires Time          `json:"expires"` // unless it asks again
+	TTL     time.Duration `json:"ttl,omitempty"` // of the hold that it waits for
+	Expires Time          `json:"expires"`       // unless it asks again
 }
 
 // Expire drops the holds and the places in line that have ended.

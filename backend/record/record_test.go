@@ -489,7 +489,7 @@ func TestJSONNames(t *testing.T) {
 		`"holders":[{"token":"a","mode":{"kind":"slots","n":2},"owner":{"kind":"run","user":"a"},` +
 		`"fence":500,"since":1000000,"ttl":10000000000,"expires":11000000}],` +
 		`"queue":[{"token":"b","mode":{"kind":"exclusive"},"owner":{"kind":"run","user":"b"},` +
-		`"since":1000000,"expires":21000000}]}`
+		`"since":1000000,"ttl":10000000000,"expires":21000000}]}`
 	if got, err := json.Marshal(r); err != nil || string(got) != want {
 		t.Errorf("stored as %s, %v\nwant %s", got, err, want)
 	}

@@ -139,7 +139,7 @@ func (r *Record) wait(now Time, c Claim) {
 		r.Queue[i].Expires = max(r.Queue[i].Expires, until)
 		return
 	}
-	r.Queue = append(r.Queue, Waiter{Token: c.Token, Mode: c.Mode, Owner: c.Owner, Since: now, Expires: until})
+	r.Queue = append(r.Queue, Waiter{Token: c.Token, Mode: c.Mode, Owner: c.Owner, Since: now, TTL: c.TTL, Expires: until})
 }
 
 // grant makes c a holder, with a fence of its own.

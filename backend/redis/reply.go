@@ -105,7 +105,9 @@ func waiter(r reply) backend.Waiter {
 	return backend.Waiter{Owner: owner(r.text(4), r.text(0)), Mode: mode(r.text(1), r.number(2)), Waiting: r.ms(3)}
 }
 
-func mode(kind string, n int64) backend.Mode { return backend.Mode{Kind: backend.Kind(kind), N: int(n)} }
+func mode(kind string, n int64) backend.Mode {
+	return backend.Mode{Kind: backend.Kind(kind), N: int(n)}
+}
 
 // owner reads the record of an owner; what cannot be read leaves fields unknown.
 func owner(text, kind string) backend.Owner {

@@ -26,17 +26,17 @@ local function enlist()
   waiters = waiters + 1
 end
 
-local function answer_granted()
+local function answer_granted(ms)
   index(name)
-  return answer_held({ f = meta.f }, ttl)
+  return answer_held({ f = meta.f }, ms)
 end
 
 load()
 if redis.call('exists', TOMB) == 1 then return { 'withdrawn', micros } end
 local h = held(token)
 if h then
-  if h.r then return { 'revoked', micros } end
   if h.m ~= mode or h.n ~= n then return { 'mode', micros, h.m, h.n } end
+  if h.r then return { 'revoked', micros } end
   return answer_held(h, extend(token, h, ttl))
 end
 if is_tail(token) then return { 'lost', micros } end
@@ -51,7 +51,7 @@ if not w then
   if waiters > 0 and place == 0 then promote() end
   if waiters == 0 and admits(mode, n) then
     grant(token, claim, ttl)
-    return answer_granted()
+    return answer_granted(ttl)
   end
   if place == 0 then return answer_busy(waiters) end
   if publish(token, '.') == 0 then return { 'unheard', micros } end
@@ -64,5 +64,5 @@ redis.call('zadd', PLACES, 'gt', now + place, token)
 if S.kind == 'foreign' then redis.call('hset', META, 'fs', now) end
 for _, key in ipairs({ META, QUEUE, PLACES }) do redis.call('pexpireat', key, now + math.max(S.left, place) + MEMORY) end
 
-if promote(token) then return answer_granted() end
+if promote(token) then return answer_granted((w or claim).t) end
 return answer_busy(redis.call('zrank', QUEUE, token))
