@@ -13,6 +13,8 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"golang.org/x/sys/unix"
+
+	"github.com/dlock/dlock/backend/backendtest/redistest"
 )
 
 // patience bounds waits for what must happen; it decides nothing when all is well.
@@ -74,9 +76,16 @@ var backends = []struct {
 	start func(*testing.T) place
 }{
 	{"file", false, func(*testing.T) place { return directory }},
+	{"redis", true, redisDatabase},
 }
 
 func directory(dir string, _ int) string { return "file://" + filepath.Join(dir, "locks") }
+
+// redisDatabase starts a server; each script has a database of its own.
+func redisDatabase(t *testing.T) place {
+	url := redistest.Start(t, "--databases", "1000").URL()
+	return func(_ string, n int) string { return fmt.Sprintf("%s/%d", url, n) }
+}
 
 // TestScripts runs the scripts below testdata/all for every backend, and those in the
 // directory of a backend's name for that one.

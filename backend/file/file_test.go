@@ -7,275 +7,70 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/dlock/dlock/backend"
+	"github.com/dlock/dlock/backend/backendtest"
 	"github.com/dlock/dlock/backend/record"
 	"github.com/dlock/dlock/internal/boottime"
 )
 
-func TestModesExcludeEachOther(t *testing.T) {
-	tests := []struct {
-		held, wanted backend.Mode
-		admitted     bool
-	}{
-		{exclusive, exclusive, false},
-		{exclusive, shared, false},
-		{exclusive, slots(2), false},
-		{shared, exclusive, false},
-		{shared, shared, true},
-		{shared, slots(2), false},
-		{slots(2), exclusive, false},
-		{slots(2), shared, false},
-		{slots(2), slots(2), true},
-		{slots(1), slots(1), false},
-	}
-	for _, detach := range []bool{false, true} {
-		for _, tt := range tests {
-			t.Run(fmt.Sprintf("%v then %v, detached %v", tt.held, tt.wanted, detach), func(t *testing.T) {
-				b := newBackend(t)
-				first := request("j", tt.held)
-				if detach {
-					first = detachedRequest("j", tt.held, time.Minute)
-				}
-				h := mustAcquire(t, b, first)
-				if tt.admitted {
-					mustRelease(t, mustAcquire(t, b, noWait(request("j", tt.wanted))))
-				} else {
-					busy := mustBeBusy(t, b, request("j", tt.wanted))
-					if len(busy.Holders) != 1 || busy.Holders[0].Token != first.Token {
-						t.Errorf("busy names %+v, want the first holder", busy.Holders)
-					}
-				}
-				mustRelease(t, h)
-				mustRelease(t, mustAcquire(t, b, noWait(request("j", tt.wanted))))
-			})
+func TestConformance(t *testing.T) {
+	backendtest.Run(t, "", func(t *testing.T) backendtest.Service {
+		dir := filepath.Join(t.TempDir(), "locks")
+		return backendtest.Service{
+			Dial: func(namespace string) backend.Backend { return New(Options{Dir: dir, Namespace: namespace}) },
+			InLine: func(name string, n int) {
+				turnstile := filepath.Join(dir, baseName("", name)+stateSuffix, "turnstile")
+				backendtest.Eventually(t, "the waiters are at the turnstile", func() bool { return countLocks(t, turnstile) == n })
+			},
 		}
-	}
+	})
 }
 
-func TestAnotherNumberOfSlotsIsAnError(t *testing.T) {
-	b := newBackend(t)
-	h := mustAcquire(t, b, request("j", slots(2)))
-	defer mustRelease(t, h)
-	if _, err := b.Acquire(t.Context(), request("j", slots(3))); !errors.Is(err, backend.ErrInvalid) {
-		t.Errorf("slots 3 beside slots 2: %v, want ErrInvalid", err)
-	}
-}
-
-func TestWaitersGetInInOrder(t *testing.T) {
-	b := newBackend(t)
-	h := mustAcquire(t, b, request("j", exclusive))
-	var order []int
-	var mu sync.Mutex
-	var wg sync.WaitGroup
-	for i := range 5 {
-		done := waiting(t, t.Context(), b, request("j", exclusive))
-		awaitBlocked(t, b, i+1)
-		wg.Go(func() {
-			r := <-done
-			if r.err != nil {
-				t.Errorf("waiter %d: %v", i, r.err)
-				return
-			}
-			mu.Lock()
-			order = append(order, i)
-			mu.Unlock()
-			mustRelease(t, r.hold)
-		})
-	}
-	if s := inspectOne(t, b, "j"); len(s.Waiters) != 5 {
-		t.Errorf("inspect shows %d waiters, want 5", len(s.Waiters))
-	}
-	mustRelease(t, h)
-	wg.Wait()
-	if got := fmt.Sprint(order); got != "[0 1 2 3 4]" {
-		t.Errorf("order = %v", got)
-	}
-}
-
-// awaitBlocked waits until n threads of this process wait for kernel locks.
-func awaitBlocked(t *testing.T, b *Backend, n int) {
+// countLocks counts those that have a file locked in the kernel or wait for it.
+func countLocks(t *testing.T, path string) int {
 	t.Helper()
-	deadline := time.Now().Add(patience)
-	for {
-		blocked := 0
-		for _, locks := range readKernelLocks() {
-			for _, l := range locks {
-				if l.waiting && l.pid == os.Getpid() {
-					blocked++
-				}
-			}
-		}
-		if blocked >= n {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%d threads wait in the kernel, want %d", blocked, n)
-		}
-		time.Sleep(time.Millisecond)
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil {
+		t.Fatal(err)
 	}
+	dev := uint64(st.Dev)
+	return len(readKernelLocks()[inode{unix.Major(dev), unix.Minor(dev), st.Ino}])
 }
 
-func TestWriterIsNotStarvedByReaders(t *testing.T) {
-	b := newBackend(t)
-	reader := mustAcquire(t, b, request("j", shared))
-	writer := waiting(t, t.Context(), b, request("j", exclusive))
-	awaitBlocked(t, b, 1)
-	mustBeBusy(t, b, request("j", shared)) // does not pass the writer
-	later := waiting(t, t.Context(), b, request("j", shared))
-	mustRelease(t, reader)
-	w := receive(t, writer, "the writer's turn").must(t)
-	select {
-	case r := <-later:
-		t.Fatalf("a reader got in beside the writer: %v", r.err)
-	default:
-	}
-	mustRelease(t, w)
-	mustRelease(t, receive(t, later, "the reader's turn").must(t))
-}
-
-func TestCancelledWaiterLeavesNothing(t *testing.T) {
+func TestCancelledWaiterLeavesNoFiles(t *testing.T) {
 	b := newBackend(t)
 	h := mustAcquire(t, b, request("j", exclusive))
-	for range 20 {
-		cause := errors.New("enough")
-		ctx, cancel := context.WithCancelCause(t.Context())
-		done := waiting(t, ctx, b, request("j", exclusive))
-		cancel(cause)
-		if r := receive(t, done, "the cancelled waiter's return"); !errors.Is(r.err, cause) {
-			t.Fatalf("cancelled wait returned %v, want its cause", r.err)
-		}
+	enough := errors.New("enough")
+	w := backendtest.Wait(t, b, request("j", exclusive))
+	w.Cancel(enough)
+	if err := w.Err(t); !errors.Is(err, enough) {
+		t.Errorf("cancelled wait: %v, want its cause", err)
 	}
-	if s := inspectOne(t, b, "j"); len(s.Waiters) != 0 {
-		t.Errorf("waiters left: %+v", s.Waiters)
-	}
-	next := waiting(t, t.Context(), b, request("j", exclusive))
 	mustRelease(t, h)
-	mustRelease(t, receive(t, next, "the next waiter's turn").must(t))
-	if left := liveFiles(t, b, "j"); len(left) != 0 {
-		t.Errorf("live files left: %v", left)
-	}
+	noLiveFiles(t, b, "j")
 }
 
-func liveFiles(t *testing.T, b *Backend, name string) []string {
+func noLiveFiles(t *testing.T, b *Backend, name string) {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join(b.opts.Dir, name+stateSuffix, livePrefix+"*"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return files
-}
-
-func TestSlotsWaitForAnyHolder(t *testing.T) {
-	b := newBackend(t)
-	holds := []backend.Hold{mustAcquire(t, b, request("j", slots(2))), mustAcquire(t, b, request("j", slots(2)))}
-	for i := range holds {
-		next := waiting(t, t.Context(), b, request("j", slots(2)))
-		mustRelease(t, holds[i])
-		holds[i] = receive(t, next, "a free slot").must(t)
-	}
-	for _, h := range holds {
-		mustRelease(t, h)
+	left, err := filepath.Glob(filepath.Join(b.opts.Dir, name+stateSuffix, livePrefix+"*"))
+	if err != nil || len(left) != 0 {
+		t.Errorf("live files left: %v, %v", left, err)
 	}
 }
 
-func TestDetachedExpiresForWaiters(t *testing.T) {
+func TestRevokeNowNamesTheProcess(t *testing.T) {
 	b := newBackend(t)
-	first := mustAcquire(t, b, detachedRequest("j", exclusive, time.Second))
-	second := mustAcquire(t, b, request("j", exclusive)) // after a second
-	if second.Grant().Fence <= first.Grant().Fence {
-		t.Errorf("fence went from %d to %d", first.Grant().Fence, second.Grant().Fence)
-	}
-	if _, err := first.Renew(t.Context()); !errors.Is(err, backend.ErrLost) {
-		t.Errorf("renewal after expiry: %v, want ErrLost", err)
-	}
-	if err := first.Release(t.Context(), 0); !errors.Is(err, backend.ErrLost) {
-		t.Errorf("release after expiry: %v, want ErrLost", err)
-	}
-	mustBeBusy(t, b, request("j", exclusive)) // the late release harmed nobody
-	mustRelease(t, second)
-}
-
-func TestDetachedReleaseWakesWaiter(t *testing.T) {
-	b := newBackend(t)
-	req := detachedRequest("j", exclusive, time.Hour)
-	mustAcquire(t, b, req)
-	next := waiting(t, t.Context(), b, request("j", exclusive))
-	h, err := b.Attach(t.Context(), "j", req.Token, 2*time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if lease, err := h.Renew(t.Context()); err != nil || lease.TTL < time.Hour {
-		t.Errorf("renew: %v, %v; want two hours", lease.TTL, err)
-	}
-	mustRelease(t, h)
-	mustRelease(t, receive(t, next, "the waiter's turn").must(t))
-}
-
-func TestTail(t *testing.T) {
-	b := newBackend(t)
-	h := mustAcquire(t, b, request("j", exclusive))
-	if err := h.Release(t.Context(), time.Second); err != nil {
-		t.Fatal(err)
-	}
-	if busy := mustBeBusy(t, b, request("j", exclusive)); len(busy.Holders) != 1 || !busy.Holders[0].Tail {
-		t.Errorf("busy names %+v, want a tail", busy.Holders)
-	}
-	impatient := request("j", exclusive)
-	impatient.TailIsBusy = true
-	if _, err := b.Acquire(t.Context(), impatient); !errors.As(err, new(*backend.BusyError)) {
-		t.Errorf("a tail that counts as busy: %v", err)
-	}
-	mustRelease(t, mustAcquire(t, b, request("j", exclusive))) // after a second
-}
-
-func TestAttachKnowsItsOwn(t *testing.T) {
-	b := newBackend(t)
-	if _, err := b.Attach(t.Context(), "j", "nobody", 0); !errors.Is(err, backend.ErrLost) {
-		t.Errorf("attach to an unknown lock: %v, want ErrLost", err)
-	}
-	h := mustAcquire(t, b, request("j", exclusive))
+	req := request("j", exclusive)
+	h := mustAcquire(t, b, req)
 	defer mustRelease(t, h)
-	if _, err := b.Attach(t.Context(), "j", h.Grant().Token, 0); !errors.Is(err, backend.ErrRunning) {
-		t.Errorf("attach to a run: %v, want ErrRunning", err)
-	}
-	for _, token := range []string{"", "../../x", strings.ToUpper(h.Grant().Token), h.Grant().Token + "\n"} {
-		if _, err := b.Attach(t.Context(), "j", token, 0); !errors.Is(err, backend.ErrLost) {
-			t.Errorf("attach with token %q: %v, want ErrLost", token, err)
-		}
-	}
-}
-
-func TestRevoke(t *testing.T) {
-	b := newBackend(t)
-	h := mustAcquire(t, b, request("j", exclusive))
-	token := h.Grant().Token
-	lost := h.Lost()
-	if _, err := b.Revoke(t.Context(), "j", token[:8], true); !errors.Is(err, backend.ErrUnsupported) {
-		t.Errorf("revoke now of a kernel lock: %v, want ErrUnsupported", err)
-	}
-	if _, err := h.Renew(t.Context()); err != nil {
-		t.Errorf("a refused revocation changed something: %v", err)
-	}
-	if _, err := b.Revoke(t.Context(), "j", token[:8], false); err != nil {
-		t.Fatal(err)
-	}
-	if err := receive(t, lost, "notice of the revocation"); !errors.Is(err, backend.ErrRevoked) {
-		t.Errorf("lost with %v, want ErrRevoked", err)
-	}
-	if _, err := h.Renew(t.Context()); !errors.Is(err, backend.ErrRevoked) {
-		t.Errorf("renewal: %v, want ErrRevoked", err)
-	}
-	mustBeBusy(t, b, request("j", exclusive)) // until its run has released
-	mustRelease(t, h)
-	if _, err := b.Revoke(t.Context(), "j", token, false); !errors.Is(err, backend.ErrLost) {
-		t.Errorf("revoke of nothing: %v, want ErrLost", err)
+	_, err := b.Revoke(t.Context(), "j", req.Token, true)
+	if pid := fmt.Sprint("signal pid ", req.Owner.PID); !errors.Is(err, backend.ErrUnsupported) || !strings.Contains(err.Error(), pid) {
+		t.Errorf("revoke now of a kernel lock: %v, want ErrUnsupported and the advice to %s", err, pid)
 	}
 }
 
@@ -353,7 +148,7 @@ func TestRecordOfALaterVersionIsLeftAlone(t *testing.T) {
 
 func TestAnotherBootFreesAndFenceGrows(t *testing.T) {
 	b := newBackend(t)
-	old := mustAcquire(t, b, detachedRequest("j", exclusive, time.Hour))
+	old := mustAcquire(t, b, backendtest.Detached(request("j", exclusive), time.Hour))
 	path := filepath.Join(b.opts.Dir, "j.dlock", recordName)
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -392,57 +187,6 @@ func TestFencesGrowAlsoWhenTheRecordIsLost(t *testing.T) {
 	}
 }
 
-func TestManyContendersOneAtATime(t *testing.T) {
-	b := newBackend(t)
-	var inside atomic.Int32
-	var last atomic.Uint64
-	var wg sync.WaitGroup
-	for range 16 {
-		wg.Go(func() {
-			for range 25 {
-				h, err := b.Acquire(t.Context(), request("j", exclusive))
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				if inside.Add(1) != 1 {
-					t.Error("two holders")
-				}
-				if f := h.Grant().Fence; last.Swap(f) >= f {
-					t.Error("fence did not grow")
-				}
-				inside.Add(-1)
-				mustRelease(t, h)
-			}
-		})
-	}
-	wg.Wait()
-}
-
-func TestManyContendersForSlots(t *testing.T) {
-	b := newBackend(t)
-	var inside atomic.Int32
-	var wg sync.WaitGroup
-	for range 12 {
-		wg.Go(func() {
-			for range 15 {
-				h, err := b.Acquire(t.Context(), request("j", slots(3)))
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				if n := inside.Add(1); n > 3 {
-					t.Errorf("%d holders of 3 slots", n)
-				}
-				time.Sleep(time.Millisecond) // the holds must overlap to be counted
-				inside.Add(-1)
-				mustRelease(t, h)
-			}
-		})
-	}
-	wg.Wait()
-}
-
 func TestExcludesFlock(t *testing.T) {
 	b := newBackend(t)
 	h := mustAcquire(t, b, request("j", exclusive))
@@ -461,9 +205,9 @@ func TestExcludesFlock(t *testing.T) {
 	}
 	mustBeBusy(t, b, request("j", exclusive))
 	mustBeBusy(t, b, request("j", shared))
-	next := waiting(t, t.Context(), b, request("j", exclusive))
+	next := backendtest.Wait(t, b, request("j", exclusive))
 	unlock(f)
-	mustRelease(t, receive(t, next, "the lock after flock").must(t))
+	mustRelease(t, next.Hold(t))
 }
 
 func TestStoppedMutexHolderIsAServiceThatDoesNotAnswer(t *testing.T) {
@@ -514,7 +258,7 @@ func TestRemovedOrMovedDirectoryIsALoss(t *testing.T) {
 func TestRecordThatIsFullTakesNoMore(t *testing.T) {
 	b := newBackend(t)
 	big := func() backend.Request {
-		req := detachedRequest("j", shared, time.Hour)
+		req := backendtest.Detached(request("j", shared), time.Hour)
 		req.Owner.Reason = strings.Repeat("<", maxRecord/12)
 		return req
 	}
@@ -570,9 +314,7 @@ func TestKilledHoldersLeaveNoFiles(t *testing.T) {
 		unlock(h.public)
 	}
 	mustRelease(t, mustAcquire(t, b, request("j", exclusive)))
-	if left := liveFiles(t, b, "j"); len(left) != 0 {
-		t.Errorf("live files left: %v", left)
-	}
+	noLiveFiles(t, b, "j")
 }
 
 func TestPermissionsOfAKilledMemberAreMended(t *testing.T) {

@@ -39,7 +39,7 @@ func (h *hold) Renew(ctx context.Context) (backend.Lease, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.public == nil {
-		return backend.Lease{}, fmt.Errorf("%w: it was released", backend.ErrLost)
+		return backend.Lease{}, errReleased
 	}
 	lease := h.lease()
 	err := h.checkPlace()
@@ -121,6 +121,9 @@ func (h *hold) Release(ctx context.Context, tail time.Duration) error {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.public == nil {
+		return errReleased
+	}
 	err := h.leave(ctx, h.req.Token, tail)
 	h.abandon() // after the record: who is killed in between must leave the tail
 	if tail <= 0 && !errors.Is(err, backend.ErrLost) {
@@ -129,9 +132,12 @@ func (h *hold) Release(ctx context.Context, tail time.Duration) error {
 	return err
 }
 
+// errReleased is the answer to whoever uses a hold after its release.
+var errReleased = fmt.Errorf("%w: it was released", backend.ErrLost)
+
 // detached is a hold that only the record has.
 type detached struct {
-	*lock
+	*lock // nil once released
 	token string
 	ttl   time.Duration
 	fence uint64
@@ -145,6 +151,9 @@ func (d *detached) Grant() backend.Grant {
 
 // Renew extends the lease in the record.
 func (d *detached) Renew(ctx context.Context) (backend.Lease, error) {
+	if d.lock == nil {
+		return backend.Lease{}, errReleased
+	}
 	sent := boottime.Now()
 	err := d.change(ctx, func(s *state) error {
 		h, err := s.rec.Renew(s.now, d.token, d.ttl)
@@ -156,8 +165,15 @@ func (d *detached) Renew(ctx context.Context) (backend.Lease, error) {
 
 // Release takes the hold out of the record.
 func (d *detached) Release(ctx context.Context, tail time.Duration) error {
-	defer d.close()
-	return d.leave(ctx, d.token, tail)
+	if d.lock == nil {
+		return errReleased
+	}
+	err := d.leave(ctx, d.token, tail)
+	if err == nil || errors.Is(err, backend.ErrLost) { // else it may be tried again
+		d.close()
+		d.lock = nil
+	}
+	return err
 }
 
 // leave takes the hold of token out of the record, or makes it a tail.

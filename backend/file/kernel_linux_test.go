@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/dlock/dlock/backend/backendtest"
 )
 
 func TestParseKernelLocks(t *testing.T) {
@@ -70,11 +72,7 @@ func TestCancelledFlockLeavesNothing(t *testing.T) {
 			t.Fatalf("round %d: %v", round, err)
 		}
 	}
-	for deadline := time.Now().Add(patience); runtime.NumGoroutine() > goroutines; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%d goroutines, at first %d", runtime.NumGoroutine(), goroutines)
-		}
-	}
+	backendtest.Eventually(t, "no goroutine is left over", func() bool { return runtime.NumGoroutine() <= goroutines })
 	if n := countThreads(t); n > threads+20 {
 		t.Errorf("%d threads, at first %d", n, threads)
 	}

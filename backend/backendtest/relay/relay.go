@@ -1,0 +1,120 @@
+// Package relay stands between clients and a server in tests, and does to their
+// connections what networks do. It is the library of toxiproxy.
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/Shopify/toxiproxy/v2"
+	"github.com/rs/zerolog"
+
+	"github.com/dlock/dlock/backend/backendtest/daemon"
+)
+
+// Relay passes connections on to one server until it is told to do something else.
+// What it was told last counts, for the connections that there are and for new ones.
+type Relay struct {
+	t     testing.TB
+	proxy *toxiproxy.Proxy
+	addr  string
+}
+
+// silence keeps toxiproxy's log off stderr.
+var silence = sync.OnceFunc(func() { zerolog.SetGlobalLevel(zerolog.Disabled) })
+
+// New starts a relay to upstream, host:port, that ends with the test.
+func New(t testing.TB, upstream string) *Relay {
+	t.Helper()
+	silence()
+	server := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop())
+	for range 10 {
+		// Not any port: see daemon.FreePort about those of clients.
+		addr := fmt.Sprintf("127.0.0.1:%d", daemon.FreePort(t))
+		r := &Relay{t, toxiproxy.NewProxy(server, "relay", addr, upstream), addr}
+		if r.proxy.Start() == nil {
+			t.Cleanup(func() {
+				r.reset()
+				r.proxy.Stop()
+			})
+			return r
+		}
+	}
+	t.Fatal("relay: each port was taken before it could be used")
+	panic("unreachable")
+}
+
+// Addr is host:port, for clients.
+func (r *Relay) Addr() string { return r.addr }
+
+// Pass ends whatever was going on. What was held is delivered, those who talked into a
+// hole are cut off.
+func (r *Relay) Pass() {
+	r.t.Helper()
+	r.reset()
+	if err := r.proxy.Start(); err != nil && !errors.Is(err, toxiproxy.ErrProxyAlreadyStarted) {
+		r.t.Errorf("relay: %v", err)
+	}
+}
+
+// Hole lets connections stay open, and new ones be made, but swallows all that is sent.
+func (r *Relay) Hole() { r.do(toxic(up, "timeout", "timeout", 0), toxic(down, "timeout", "timeout", 0)) }
+
+// Cut ends all connections; new ones pass.
+func (r *Relay) Cut() {
+	r.t.Helper()
+	r.proxy.Stop()
+	r.Pass()
+}
+
+// Refuse ends all connections and accepts none.
+func (r *Relay) Refuse() { r.proxy.Stop() }
+
+// Delay makes each way take that long.
+func (r *Relay) Delay(d time.Duration) { r.latency(d, up, down) }
+
+// Slow lets that many kilobytes through in a second, each way.
+func (r *Relay) Slow(rate int) {
+	r.do(toxic(up, "bandwidth", "rate", int64(rate)), toxic(down, "bandwidth", "rate", int64(rate)))
+}
+
+// HoldRequests keeps what clients send until Pass, also when they have gone by then.
+func (r *Relay) HoldRequests() { r.latency(held, up) }
+
+// HoldReplies keeps what the server sends until Pass.
+func (r *Relay) HoldReplies() { r.latency(held, down) }
+
+// held is longer than any test.
+const held = time.Hour
+
+const up, down = "upstream", "downstream"
+
+func (r *Relay) latency(d time.Duration, ways ...string) {
+	var toxics []string
+	for _, way := range ways {
+		toxics = append(toxics, toxic(way, "latency", "latency", d.Milliseconds()))
+	}
+	r.do(toxics...)
+}
+
+// toxic is what toxiproxy calls a fault, in one direction and with one setting.
+func toxic(way, kind, setting string, n int64) string {
+	return fmt.Sprintf(`{"type": %q, "stream": %q, "attributes": {%q: %d}}`, kind, way, setting, n)
+}
+
+func (r *Relay) do(toxics ...string) {
+	r.t.Helper()
+	r.Pass()
+	for _, text := range toxics {
+		if _, err := r.proxy.Toxics.AddToxicJson(strings.NewReader(text)); err != nil {
+			r.t.Errorf("relay: %v", err)
+		}
+	}
+}
+
+func (r *Relay) reset() { r.proxy.Toxics.ResetToxics(context.Background()) }
