@@ -186,6 +186,9 @@ func describeHolder(h backend.Holder) string {
 	if h.Leased {
 		s += fmt.Sprintf(", %s left", short(h.Left))
 	}
+	if h.Owner.Kind == backend.Foreign && !h.Leased && h.Owner.PID == 0 {
+		s += ", no end is known"
+	}
 	if h.Revoked {
 		s += ", revoked"
 	}

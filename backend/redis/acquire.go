@@ -15,8 +15,9 @@ import (
 )
 
 const (
-	tryLimit      = 3 * time.Second  // of one request, when it is made again after that
-	serviceLimit  = 60 * time.Second // how long a wait goes on while the service does not work
+	tryLimit      = 3 * time.Second        // of one request, when it is made again after that
+	serviceLimit  = 60 * time.Second       // how long a wait goes on while the service does not work
+	firstLimit    = 300 * time.Millisecond // that the first request gets in any case
 	firstPause    = 50 * time.Millisecond
 	lastPause     = time.Second
 	withdrawLimit = 500 * time.Millisecond
@@ -59,7 +60,9 @@ func (b *Backend) Acquire(ctx context.Context, req backend.Request) (backend.Hol
 }
 
 func (c *contender) acquire(ctx context.Context) (backend.Hold, error) {
-	h, err := c.ask(ctx, 0)
+	first, cancel := atLeast(ctx, firstLimit)
+	defer cancel()
+	h, err := c.ask(first, 0)
 	if busy := (*backend.BusyError)(nil); !errors.As(err, &busy) || !c.waits(busy.Holders) {
 		return h, err
 	} else if c.req.Waiting != nil {
@@ -68,6 +71,20 @@ func (c *contender) acquire(ctx context.Context) (backend.Hold, error) {
 		}
 	}
 	return c.wait(ctx)
+}
+
+// atLeast is ctx, but does not end before d has passed: a very short wait still asks once.
+func atLeast(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	longer, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	passed := time.After(d)
+	stop := context.AfterFunc(ctx, func() {
+		<-passed
+		cancel(context.Cause(ctx))
+	})
+	return longer, func() {
+		stop()
+		cancel(nil)
+	}
 }
 
 // waits tells whether the contender is willing to wait for these holders.
@@ -89,7 +106,7 @@ func (c *contender) ask(ctx context.Context, place time.Duration) (backend.Hold,
 		}
 		select {
 		case <-ctx.Done():
-			return nil, fmt.Errorf("%w (%w)", err, context.Cause(ctx))
+			return nil, givenUp(err, context.Cause(ctx))
 		case <-time.After(pause):
 		}
 	}
@@ -117,6 +134,9 @@ func (c *contender) take(ctx context.Context, place time.Duration) (backend.Hold
 		return nil, err
 	}
 	c.unanswered, c.answered = false, c.b.clock()
+	if r.status() == "slots" {
+		return nil, fmt.Errorf("%w: %d slots asked for, but the lock has %d now", backend.ErrInvalid, c.req.Mode.N, r.number(2))
+	}
 	if err := r.refusal(); err != nil {
 		return nil, err
 	}

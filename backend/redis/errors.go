@@ -55,28 +55,28 @@ func (e *opError) Error() string { return e.msg }
 // Unwrap returns the sentinel and what the library said.
 func (e *opError) Unwrap() []error { return []error{e.kind, e.err} }
 
-// translate turns an error of the client library or the context into one of backend's.
+// noAnswer is the error of a request that was given up because of cause.
+func (b *Backend) noAnswer(cause error) error {
+	return &opError{msg: b.opts.address() + " does not answer", kind: backend.ErrUnavailable, err: cause}
+}
+
+// givenUp is err, the last of several tries, with the cause for which there are no more.
+func givenUp(err, cause error) error {
+	return &opError{msg: err.Error(), kind: backend.ErrUnavailable, err: errors.Join(err, cause)}
+}
+
+// translate turns an error of the client library into one of backend's.
 func (b *Backend) translate(err error) error {
 	address := b.opts.address()
 	if answer := redis.Error(nil); errors.As(err, &answer) && !errors.Is(err, redis.Nil) {
 		return fromServer(address, answer)
 	}
-	if errors.Is(err, backend.ErrUnavailable) {
-		return err
-	}
-	msg := address + " does not answer"
-	var (
-		dns  *net.DNSError
-		dial *net.OpError
-	)
-	switch {
+	msg := fmt.Sprintf("%s: %v", address, err)
+	switch dns := (*net.DNSError)(nil); {
 	case errors.As(err, &dns):
 		msg = fmt.Sprintf("%s: the host name %s cannot be resolved", address, dns.Name)
-	case errors.As(err, &dial) && dial.Timeout():
-	case errors.As(err, &dial):
-		msg = fmt.Sprintf("%s: %v", address, dial)
-	case !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) && !isTimeout(err):
-		msg = fmt.Sprintf("%s: %v", address, err)
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled), isTimeout(err):
+		return b.noAnswer(err)
 	}
 	return &opError{msg: msg, kind: backend.ErrUnavailable, err: err}
 }

@@ -28,8 +28,8 @@ func (b *Backend) Inspect(ctx context.Context, names ...string) ([]backend.Statu
 			return nil, err
 		}
 		s.Err = err
-		if listed && err == nil && s.Fence == 0 && len(s.Holders) == 0 {
-			continue // forgotten, but not yet by the index
+		if listed && err == nil && len(s.Holders)+len(s.Waiters) == 0 {
+			continue
 		}
 		list = append(list, s)
 	}

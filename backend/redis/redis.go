@@ -91,7 +91,9 @@ func (b *Backend) Revoke(ctx context.Context, name, prefix string, now bool) (ba
 		return backend.Holder{}, err
 	}
 	r, err := b.run(ctx, revokeScript, k, prefix, flag(now))
-	if err == nil {
+	if err == nil && r.status() == "foreign" {
+		err = fmt.Errorf("%w: another program holds this lock, and dlock does not end its hold; the key is %s", backend.ErrUnsupported, k[keyLock])
+	} else if err == nil {
 		err = r.refusal()
 	}
 	if err != nil {

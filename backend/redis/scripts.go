@@ -133,7 +133,7 @@ func (b *Backend) call(ctx context.Context, request func(context.Context) (any, 
 		}
 		return parse(r.value)
 	case <-ctx.Done():
-		return nil, b.translate(context.Cause(ctx))
+		return nil, b.noAnswer(context.Cause(ctx))
 	}
 }
 

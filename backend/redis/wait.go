@@ -13,7 +13,7 @@ import (
 
 const (
 	firstPoll = 50 * time.Millisecond // of a lock that another program has, which gives no sign
-	lastPoll  = time.Second
+	lastPoll  = 250 * time.Millisecond
 	soon      = 2 * time.Millisecond // after a lease's end, by a clock that may run a little slow
 )
 
@@ -86,7 +86,7 @@ func (w *waitTimer) head(left time.Duration, why string) {
 		w.poll = min(max(2*w.poll, firstPoll), lastPoll)
 		left = w.poll
 	case left < 0: // it does not end by itself, which ours do
-		w.poll, left = 0, lastPoll
+		w.poll, left = 0, time.Second
 	default:
 		w.poll, left = 0, left+soon
 	}

@@ -23,7 +23,10 @@ local OFFER = 1000                   -- how long an offer to a waiter stands, ms
 local UNHEARD = 2000                 -- the place of a waiter that is not subscribed, ms
 local BATCH = 256                    -- waiters looked at in one call
 local SHOWN = 16                     -- holders named to a contender
-local GAP, BETWEEN_GAPS, FOREIGN_SEEN = 100, 1000, 60000 -- ms
+-- The line leaves a gap of GAP ms in which other programs, which poll, can take the lock:
+-- once a SEEN while one has been there lately, and where the lock is a plain key, as
+-- theirs are, once an UNSEEN, since one that never gets in cannot be seen.
+local GAP, SEEN, UNSEEN, LATELY = 100, 1000, 10000, 60000
 
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -34,7 +37,7 @@ local sharded = not INDEX and (redis.REDIS_VERSION_NUM or 0) >= 0x070000
 
 local S = {} -- kind: free, own, tail, shared or foreign; mode, n, holders; left in ms, -1: no end
 local meta = {}
-local waiters
+local waiters, gone -- number in line, those of them whose place has ended
 
 local function unpacked(record)
   if not record then return nil end
@@ -52,16 +55,16 @@ local function time_left()
   return left == -2 and 0 or left
 end
 
--- Reads the state and writes nothing. Each key is read here, so that one of a wrong type
--- stops the script before its first write.
+-- Reads the state and writes nothing. Each key that counts now is read here, so that one
+-- of a wrong type stops the script before its first write.
 local function read()
   local fields = { 'x', 'gen', 'mode', 'n', 'sw', 'sn', 'fs', 'gu', 'f' }
   local values = redis.call('hmget', META, unpack(fields))
   for i, field in ipairs(fields) do meta[field] = values[i] or nil end
   S.value = redis.call('get', KEY) or nil
   waiters = redis.call('zcard', QUEUE)
-  redis.call('zcard', PLACES)
-  S.holders = redis.call('zcard', HOLDS)
+  gone = redis.call('zrangebyscore', PLACES, '-inf', now, 'limit', 0, BATCH)
+  S.holders = meta.mode and redis.call('zcard', HOLDS) or 0
   S.left = S.value and time_left() or 0
   if not S.value then
     S.kind = 'free'
@@ -116,8 +119,7 @@ local function drop_shared(token)
   S.holders = S.holders - 1
 end
 
-local function drop_waiter(token)
-  local w = waiter(token)
+local function drop_waiter(token, w)
   if w and w.m == 'slots' then redis.call('hincrby', META, 'sw', -1) meta.sw = (meta.sw or 1) - 1 end
   redis.call('zrem', QUEUE, token)
   redis.call('zrem', PLACES, token)
@@ -133,10 +135,10 @@ local function load()
     local ended = redis.call('zrangebyscore', HOLDS, '-inf', now)
     for _, token in ipairs(ended) do drop_shared(token) end
     if #ended > 0 then fit_shared() end
-  elseif meta.mode or S.holders > 0 then
+  elseif meta.mode then
     forget_shared() -- who removed KEY has ended the holds
   end
-  for _, token in ipairs(redis.call('zrangebyscore', PLACES, '-inf', now, 'limit', 0, BATCH)) do drop_waiter(token) end
+  for _, token in ipairs(gone) do drop_waiter(token, waiter(token)) end
 end
 
 -- The number of slots in force, by the holders or by the line; nil if none is.
@@ -188,6 +190,7 @@ local function grant(token, r, ms, offered)
     meta.x, S.kind, S.value, S.left = token, 'own', token, ms
   else
     if S.kind == 'free' then
+      if redis.call('zcard', HOLDS) > 0 then redis.call('del', HOLDS) end -- of a META that was lost
       meta.gen = string.format('%.0f', redis.call('hincrby', META, 'gen', 1))
       redis.call('hset', META, 'mode', r.m, 'n', r.n)
       S.kind, S.mode, S.n, S.value, S.left = 'shared', r.m, r.n, 'dlock:shared:' .. meta.gen, 0
@@ -222,11 +225,11 @@ local function promote(me)
       redis.call('zadd', PLACES, 'lt', now + UNHEARD, token)
       at = at + 1
     elseif token == me then
-      drop_waiter(token)
+      drop_waiter(token, w)
       grant(token, w, w.t)
       return true
     elseif publish(token, 'g') > 0 then
-      drop_waiter(token)
+      drop_waiter(token, w)
       grant(token, w, math.min(w.t, OFFER), true)
     else
       redis.call('zadd', PLACES, 'lt', now + UNHEARD, token)
@@ -321,6 +324,14 @@ local function holders(limit)
     end
   end
   return list
+end
+
+-- Tells whether it is time for a gap.
+local function gap_is_due()
+  if waiters == 0 then return false end
+  local since = now - (tonumber(meta.gu) or 0)
+  if meta.fs and now - meta.fs < LATELY then return since >= SEEN end
+  return KEY .. ':' ~= BASE and since >= UNSEEN
 end
 
 -- Notes for inspect without names that the lock exists.

@@ -7,8 +7,8 @@ load()
 local h = held(token)
 if not h then return { 'lost', micros } end
 finish(token, h, tail)
-if waiters > 0 and meta.fs and now - meta.fs < FOREIGN_SEEN and now - (tonumber(meta.gu) or 0) >= BETWEEN_GAPS then
-  meta.gu = now + GAP -- or programs that poll would never get in
+if gap_is_due() then
+  meta.gu = now + GAP
   redis.call('hset', META, 'gu', meta.gu)
 end
 promote()

@@ -4,8 +4,9 @@
 local prefix, immediately = ARGV[1], ARGV[2] == '1'
 
 load()
+if S.kind == 'foreign' then return { 'foreign', micros } end
 local found
-for _, h in ipairs(S.kind == 'foreign' and {} or holders(0)) do
+for _, h in ipairs(holders(0)) do
   if string.sub(h[1], 1, #prefix) == prefix then
     if found then return { 'several', micros } end
     found = h

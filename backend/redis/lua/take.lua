@@ -31,6 +31,7 @@ local function answer_granted(ms)
   return answer_held({ f = meta.f }, ms)
 end
 
+if INDEX then redis.call('zcard', INDEX) end -- of a wrong type? before the first write
 load()
 if redis.call('exists', TOMB) == 1 then return { 'withdrawn', micros } end
 local h = held(token)
