@@ -25,9 +25,9 @@ type place struct {
 }
 
 func (p *place) addFlags(flags flagSet) {
-	flags.StringVarP(&p.backend, "backend", "b", "", "lock service, as `URL` (file:///dir); default $DLOCK_BACKEND, /etc/dlock/backend, files of this machine")
+	flags.StringVarP(&p.backend, "backend", "b", "", "lock service, as `URL` (file:///dir, redis://host); default $DLOCK_BACKEND, /etc/dlock/backend, files of this machine")
 	flags.StringVar(&p.backendFile, "backend-file", "", "`file` that holds the URL of the lock service ($DLOCK_BACKEND_FILE)")
-	flags.StringVar(&p.namespace, "namespace", "", "prefix of all lock names ($DLOCK_NAMESPACE); empty for files")
+	flags.StringVar(&p.namespace, "namespace", "", "prefix of all lock names ($DLOCK_NAMESPACE); default dlock, and none for files")
 	flags.BoolVarP(&p.quiet, "quiet", "q", false, "print failures only ($DLOCK_QUIET)")
 	flags.BoolVarP(&p.verbose, "verbose", "v", false, "tell more, to stderr")
 	flags.StringVar(&p.logFormat, "log-format", "text", "`format` of diagnostics: text or json ($DLOCK_LOG_FORMAT)")

@@ -5,6 +5,7 @@ package main
 import (
 	"flag"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -61,7 +62,45 @@ func measure(rounds int) error {
 		}
 		fmt.Println()
 	}
-	return handOver(rounds, []string{"flock", lock}, []string{dlock, "-b", url, "run", "x"})
+	server, stop, err := startRedis(dir)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	return handOver(rounds, []locker{
+		{"flock", []string{"flock", lock}},
+		{"dlock run", []string{dlock, "-b", url, "run", "x"}},
+		{"dlock run on Redis", []string{dlock, "-b", server, "run", "x"}},
+	})
+}
+
+// startRedis starts a server on a free port and returns its URL.
+func startRedis(dir string) (url string, stop func(), err error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", nil, err
+	}
+	host, port, _ := net.SplitHostPort(l.Addr().String())
+	l.Close()
+	c := exec.Command("redis-server", "--bind", host, "--port", port, "--save", "", "--dir", dir)
+	if err := c.Start(); err != nil {
+		return "", nil, fmt.Errorf("%w (apt-get install redis-server)", err)
+	}
+	stop = func() {
+		_ = c.Process.Kill()
+		_ = c.Wait()
+	}
+	for limit := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		conn, err := net.Dial("tcp", net.JoinHostPort(host, port))
+		if err == nil {
+			conn.Close()
+			return "redis://" + net.JoinHostPort(host, port), stop, nil
+		}
+		if time.Now().After(limit) {
+			stop()
+			return "", nil, err
+		}
+	}
 }
 
 // build builds dlock as it is released, and the smallest Go program beside it.
@@ -96,13 +135,19 @@ func (c *contender) run() error {
 	return nil
 }
 
+// locker is a command line that runs what follows it under a lock.
+type locker struct {
+	name string
+	args []string
+}
+
 // handOver measures the time from the end of one holder's command to the start of
 // the next one's, by the clock that both print.
-func handOver(rounds int, flock, dlock []string) error {
-	var times [2][]time.Duration
+func handOver(rounds int, lockers []locker) error {
+	times := make([][]time.Duration, len(lockers))
 	for range rounds {
-		for i, lock := range [][]string{flock, dlock} {
-			d, err := oneHandOver(lock)
+		for i, l := range lockers {
+			d, err := oneHandOver(l.args)
 			if err != nil {
 				return err
 			}
@@ -110,8 +155,9 @@ func handOver(rounds int, flock, dlock []string) error {
 		}
 	}
 	fmt.Printf("hand-over to a waiting process, median of %d in turns:\n", rounds)
-	fmt.Printf("  %-20s %6.2f ms\n", "flock", ms(median(times[0])))
-	fmt.Printf("  %-20s %6.2f ms   %.2f times flock\n", "dlock run", ms(median(times[1])), ratio(times[1], times[0]))
+	for i, l := range lockers {
+		fmt.Printf("  %-20s %6.2f ms   %.2f times %s\n", l.name, ms(median(times[i])), ratio(times[i], times[0]), lockers[0].name)
+	}
 	return nil
 }
 
