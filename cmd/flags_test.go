@@ -52,7 +52,7 @@ func TestRunFlags(t *testing.T) {
 		"--slots 3 j true":        func(o *runOptions) { o.slots, o.slotsSet = 3, true },
 		"-E 0 j true":             func(o *runOptions) { o.busyCode = 0 },
 		"--ttl 1h j true":         func(o *runOptions) { o.ttl = duration(time.Hour) },
-		"--grace 0 j true":        func(o *runOptions) { o.grace = 0 },
+		"--grace 0 j true":        func(o *runOptions) { o.grace, o.graceSet = 0, true },
 		"--min-hold 30 j true":    func(o *runOptions) { o.minHold = duration(30 * time.Second) },
 		"--max-run 2h j true":     func(o *runOptions) { o.maxRun = duration(2 * time.Hour) },
 		"--reentrant j true":      func(o *runOptions) { o.reentrant = true },

@@ -87,7 +87,7 @@ func (j *job) before() error {
 	if !j.lease.Ends() {
 		return nil
 	}
-	if grace := time.Duration(j.opts.grace); j.lease.ShortGrace(grace) < grace {
+	if grace := time.Duration(j.opts.grace); j.opts.graceSet && j.lease.ShortGrace(grace) < grace {
 		j.ui.note(j.opts.name, "--grace %v is cut to a third of the lease when that runs out; raise --ttl to %v to have it always", grace, 3*grace)
 	}
 	left := j.lease.Deadline().Sub(boottime.Now())

@@ -20,6 +20,7 @@ type runOptions struct {
 	name      string
 	command   []string
 	grace     duration
+	graceSet  bool
 	minHold   duration
 	maxRun    duration
 	reentrant bool
@@ -85,6 +86,7 @@ func (o *runOptions) parse(flags flagSet, args []string) error {
 	); err != nil {
 		return err
 	}
+	o.graceSet = flags.Changed("grace")
 	switch {
 	case o.onLost != "kill" && o.onLost != "warn":
 		return usageError("--on-lost %q: it is kill or warn", o.onLost)

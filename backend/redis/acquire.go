@@ -164,8 +164,8 @@ func (c *contender) kind() backend.OwnerKind {
 // withdraw leaves the line, or gives back a lock that was granted unnoticed. A take
 // that is still on its way will find its token withdrawn.
 func (c *contender) withdraw() {
-	if !c.unanswered && !c.inLine {
-		return
+	if !c.unanswered && !c.inLine || !c.b.connected.Load() {
+		return // nothing was ever sent
 	}
 	tomb := time.Duration(0)
 	if c.unanswered {

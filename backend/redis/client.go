@@ -22,16 +22,22 @@ func (silent) Printf(context.Context, string, ...any) {}
 // newClient makes the client of one server, of sentinels or of a cluster. Its own
 // retries are off: a take whose outcome is unknown must not be sent again behind our
 // back, and each try has its own start of the lease. A connection says HELLO, and
-// SELECT where the database is not 0, and nothing else.
-func newClient(o Options) redis.UniversalClient {
+// SELECT where the database is not 0, and nothing else; after that onConnect is called.
+func newClient(o Options, onConnect func(context.Context, *redis.Conn) error) redis.UniversalClient {
 	redis.SetLogger(silent{})
 	switch {
 	case o.Master != "":
-		return redis.NewFailoverClient(o.failover())
+		f := o.failover()
+		f.OnConnect = onConnect
+		return redis.NewFailoverClient(f)
 	case o.Cluster:
-		return redis.NewClusterClient(o.cluster())
+		c := o.cluster()
+		c.OnConnect = onConnect
+		return redis.NewClusterClient(c)
 	}
-	return redis.NewClient(o.single())
+	s := o.single()
+	s.OnConnect = onConnect
+	return redis.NewClient(s)
 }
 
 func (o *Options) single() *redis.Options {

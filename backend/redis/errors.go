@@ -24,6 +24,7 @@ type serverError struct {
 // backend.ErrUnavailable in the server's own words.
 var serverErrors = []serverError{
 	{"NOAUTH", backend.ErrDenied, true, "%s wants a password: put it into the URL, redis://:PASSWORD@host, and the URL into a file (--backend-file)"},
+	{"ERR Protocol error: unauthenticated", backend.ErrDenied, true, "%s wants a password: put it into the URL, redis://:PASSWORD@host, and the URL into a file (--backend-file)"}, // of a command as long as a take
 	{"WRONGPASS", backend.ErrDenied, true, "%s refuses this user name or password"},
 	{"NOPERM", backend.ErrDenied, true, "%s: the ACL of this user does not allow what dlock needs (EVALSHA, EVAL, the commands of its scripts, keys and channels of its namespace)"},
 	{"MOVED", backend.ErrInvalid, true, "%s is a node of a cluster: use redis+cluster:// in its URL"},
@@ -36,6 +37,7 @@ var serverErrors = []serverError{
 	{"MISCONF", backend.ErrUnavailable, false, "%s cannot write its data to disk and refuses all writes"},
 	{"NOREPLICAS", backend.ErrUnavailable, false, "%s has too few replicas (min-replicas-to-write) and refuses all writes"},
 	{"CLUSTERDOWN", backend.ErrUnavailable, false, "%s: the cluster is down"},
+	{"ERR This instance has cluster support disabled", backend.ErrInvalid, true, "%s is no cluster: use redis:// in its URL"},
 	{"ERR DB index is out of range", backend.ErrInvalid, true, "%s has no such database number"},
 	{"ERR syntax error", backend.ErrUnavailable, true, "%s is older than Redis 6.2, which dlock needs"},
 	{"ERR unknown command", backend.ErrUnsupported, true, "%s does not know a command that dlock needs (EVALSHA, EVAL)"},
@@ -71,7 +73,7 @@ func (b *Backend) translate(err error) error {
 	if answer := redis.Error(nil); errors.As(err, &answer) && !errors.Is(err, redis.Nil) {
 		return fromServer(address, answer)
 	}
-	msg := fmt.Sprintf("%s: %v", address, err)
+	msg := fmt.Sprintf("%s: %s", address, strings.ReplaceAll(err.Error(), "\n", "; "))
 	switch dns := (*net.DNSError)(nil); {
 	case errors.As(err, &dns):
 		msg = fmt.Sprintf("%s: the host name %s cannot be resolved", address, dns.Name)

@@ -129,6 +129,9 @@ func errorsFirst(errs ...error) error {
 func (o *Options) query(values url.Values, encrypted bool) (err error) {
 	var ca, cert, key, serverName string
 	for name, vs := range values {
+		if strings.Contains(name, "@") { // not shown: it may be part of a password
+			return invalid("a ? in a password is written %%3F")
+		}
 		if len(vs) != 1 || vs[0] == "" {
 			return invalid("?%s is to be given once, with a value", name)
 		}
@@ -190,7 +193,7 @@ func addrs(hosts, port string) ([]string, error) {
 	for _, h := range strings.Split(hosts, ",") {
 		u := url.URL{Host: h}
 		name, p := u.Hostname(), u.Port()
-		if p == "" {
+		if p == "" && strings.LastIndex(h, ":") <= strings.LastIndex(h, "]") {
 			p = port
 		}
 		if _, err := strconv.ParseUint(p, 10, 16); name == "" || err != nil {

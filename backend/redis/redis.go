@@ -18,6 +18,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -31,10 +32,11 @@ const MaxTTL = 365 * 24 * time.Hour
 
 // Backend is the locks of one namespace on one Redis. It connects when first used.
 type Backend struct {
-	opts   Options
-	client redis.UniversalClient
-	clock  func() boottime.Instant
-	policy sync.Once // the look at the eviction policy
+	opts      Options
+	client    redis.UniversalClient
+	clock     func() boottime.Instant
+	policy    sync.Once   // the look at the eviction policy
+	connected atomic.Bool // a server has answered once
 }
 
 var _ backend.Backend = (*Backend)(nil)
@@ -44,7 +46,12 @@ func New(opts Options) *Backend {
 	if opts.Warn == nil {
 		opts.Warn = func(string) {}
 	}
-	return &Backend{opts: opts, client: newClient(opts), clock: boottime.Now}
+	b := &Backend{opts: opts, clock: boottime.Now}
+	b.client = newClient(opts, func(context.Context, *redis.Conn) error {
+		b.connected.Store(true)
+		return nil
+	})
+	return b
 }
 
 // Limits tells the bounds of a lease.

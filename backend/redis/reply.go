@@ -72,11 +72,14 @@ func (r reply) refusal() error {
 	case "mode":
 		return fmt.Errorf("%w: the token is in use as %v", backend.ErrInvalid, mode(r.text(2), r.number(3)))
 	case "unheard":
-		return fmt.Errorf("%w: a waiter cannot be woken: PUBLISH does not reach its own subscription; "+
-			"the user needs the ACL rule &*, and a proxy must pass pub/sub on", backend.ErrDenied)
+		return errUnheard
 	}
 	return fmt.Errorf("%w: a script answered %q", backend.ErrUnavailable, r.status())
 }
+
+// errUnheard is the answer to a waiter whose subscription the server does not see.
+var errUnheard = fmt.Errorf("%w: a waiter cannot be woken: PUBLISH does not reach its own subscription; "+
+	"the user needs an ACL rule for the channels of the namespace, such as &dlock:*, and a proxy must pass pub/sub on", backend.ErrDenied)
 
 // holders reads a list of holders, oldest first.
 func (r reply) holders() []backend.Holder {

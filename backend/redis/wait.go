@@ -14,7 +14,12 @@ import (
 const (
 	firstPoll = 50 * time.Millisecond // of a lock that another program has, which gives no sign
 	lastPoll  = 250 * time.Millisecond
-	soon      = 2 * time.Millisecond // after a lease's end, by a clock that may run a little slow
+	// A subscription that broke is unheard until it is new; one that a server or a proxy
+	// does not serve stays so.
+	unheardPause = 200 * time.Millisecond
+	unheardLimit = 5
+
+	soon = 2 * time.Millisecond // after a lease's end, by a clock that may run a little slow
 )
 
 // Why the head of the line waits, in the words of the scripts.
@@ -31,7 +36,7 @@ func (c *contender) wait(ctx context.Context) (backend.Hold, error) {
 	defer l.close()
 	w := waitTimer{Timer: time.NewTimer(serviceLimit), place: c.req.TTL}
 	defer w.Stop()
-	for {
+	for unheard := 0; ; {
 		ask := false
 		select {
 		case <-ctx.Done():
@@ -55,10 +60,17 @@ func (c *contender) wait(ctx context.Context) (backend.Hold, error) {
 			continue
 		}
 		h, err := c.ask(ctx, c.req.TTL)
-		if busy := (*backend.BusyError)(nil); !errors.As(err, &busy) || !c.waits(busy.Holders) {
+		busy := (*backend.BusyError)(nil)
+		switch {
+		case errors.Is(err, errUnheard) && unheard < unheardLimit:
+			unheard++ // the subscription may have broken this moment
+			w.Reset(unheardPause)
+		case errors.As(err, &busy) && c.waits(busy.Holders):
+			unheard = 0
+			w.busy(c.busy)
+		default:
 			return h, err
 		}
-		w.busy(c.busy)
 	}
 }
 

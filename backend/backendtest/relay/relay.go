@@ -20,9 +20,9 @@ import (
 // Relay passes connections on to one server until it is told to do something else.
 // What it was told last counts, for the connections that there are and for new ones.
 type Relay struct {
-	t     testing.TB
-	proxy *toxiproxy.Proxy
-	addr  string
+	t              testing.TB
+	addr, upstream string
+	proxy          *toxiproxy.Proxy
 }
 
 // silence keeps toxiproxy's log off stderr.
@@ -32,21 +32,22 @@ var silence = sync.OnceFunc(func() { zerolog.SetGlobalLevel(zerolog.Disabled) })
 func New(t testing.TB, upstream string) *Relay {
 	t.Helper()
 	silence()
-	server := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop())
 	for range 10 {
 		// Not any port: see daemon.FreePort about those of clients.
-		addr := fmt.Sprintf("127.0.0.1:%d", daemon.FreePort(t))
-		r := &Relay{t, toxiproxy.NewProxy(server, "relay", addr, upstream), addr}
+		r := &Relay{t: t, addr: fmt.Sprintf("127.0.0.1:%d", daemon.FreePort(t)), upstream: upstream}
+		r.proxy = r.newProxy()
 		if r.proxy.Start() == nil {
-			t.Cleanup(func() {
-				r.reset()
-				r.proxy.Stop()
-			})
+			t.Cleanup(r.Refuse)
 			return r
 		}
 	}
 	t.Fatal("relay: each port was taken before it could be used")
 	panic("unreachable")
+}
+
+func (r *Relay) newProxy() *toxiproxy.Proxy {
+	server := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop())
+	return toxiproxy.NewProxy(server, "relay", r.addr, r.upstream)
 }
 
 // Addr is host:port, for clients.
@@ -56,24 +57,29 @@ func (r *Relay) Addr() string { return r.addr }
 // hole are cut off.
 func (r *Relay) Pass() {
 	r.t.Helper()
-	r.reset()
+	r.proxy.Toxics.ResetToxics(context.Background())
 	if err := r.proxy.Start(); err != nil && !errors.Is(err, toxiproxy.ErrProxyAlreadyStarted) {
 		r.t.Errorf("relay: %v", err)
 	}
 }
 
 // Hole lets connections stay open, and new ones be made, but swallows all that is sent.
-func (r *Relay) Hole() { r.do(toxic(up, "timeout", "timeout", 0), toxic(down, "timeout", "timeout", 0)) }
+func (r *Relay) Hole() {
+	r.do(toxic(up, "timeout", "timeout", 0), toxic(down, "timeout", "timeout", 0))
+}
 
-// Cut ends all connections; new ones pass.
+// Cut ends all connections; new ones pass. What was held is gone.
 func (r *Relay) Cut() {
 	r.t.Helper()
-	r.proxy.Stop()
+	r.Refuse()
 	r.Pass()
 }
 
-// Refuse ends all connections and accepts none.
-func (r *Relay) Refuse() { r.proxy.Stop() }
+// Refuse ends all connections and accepts none. What was held is gone.
+func (r *Relay) Refuse() {
+	r.proxy.Stop()
+	r.proxy = r.newProxy() // the old one would still try to deliver what it holds
+}
 
 // Delay makes each way take that long.
 func (r *Relay) Delay(d time.Duration) { r.latency(d, up, down) }
@@ -116,5 +122,3 @@ func (r *Relay) do(toxics ...string) {
 		}
 	}
 }
-
-func (r *Relay) reset() { r.proxy.Toxics.ResetToxics(context.Background()) }
