@@ -2,12 +2,14 @@
 # make test    installs what is missing, then runs every test
 # make lint    go vet and staticcheck, also for the other systems
 # make full    every test with all its repetitions (an hour or so)
+# make torture    contenders under faults, for DURATION, over all services or BACKEND, from SEED
 # make fuzz    each fuzz test for FUZZTIME
 # make bench-startup   what dlock costs beside flock(1)
 
 FUZZTIME ?= 30s
+DURATION ?= 10m
 
-.PHONY: build test full lint fuzz bench-startup deps
+.PHONY: build test full torture lint fuzz bench-startup deps
 
 build:
 	CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o dlock .
@@ -20,6 +22,10 @@ test: deps
 
 full: deps
 	DLOCK_FULL=1 go test -race -count=1 -timeout 120m ./...
+
+torture: deps
+	TORTURE_DURATION=$(DURATION) TORTURE_SEED=$(SEED) TORTURE_BACKEND=$(BACKEND) \
+		go test -count=1 -timeout 120m -v ./backend/backendtest/torture
 
 lint:
 	go vet ./...

@@ -17,7 +17,8 @@ var wallClock = regexp.MustCompile(`\.Unix(Milli|Micro|Nano)?\(\)|\.Round\(0\)|t
 // harm, so the code is looked at. Only fences may begin at the wall clock.
 func TestNoDeadlineByTheWallClock(t *testing.T) {
 	err := filepath.WalkDir("..", func(path string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+		if err != nil || entry.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") ||
+			strings.HasPrefix(path, "../backend/backendtest/") { // where broken programs do it on purpose
 			return err
 		}
 		text, err := os.ReadFile(path)

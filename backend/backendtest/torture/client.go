@@ -39,6 +39,9 @@ func (r *run) clientHold(b backend.Backend, contender int, random *rand.Rand) er
 		Name: lockName, Token: uuid.NewString(), Mode: anyMode(random), TTL: clientTTL,
 		Owner: backend.Owner{Kind: backend.Run, Host: "torture"},
 	}
+	if r.ExclusiveClients {
+		req.Mode = backend.Mode{Kind: backend.Exclusive}
+	}
 	ctx, cancel := context.WithTimeoutCause(context.Background(), 30*time.Second, errLate)
 	defer cancel()
 	if random.IntN(10) == 0 { // it loses patience

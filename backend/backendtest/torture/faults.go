@@ -191,7 +191,7 @@ func freezeAll(r *run, _ *rand.Rand) bool {
 		return false
 	}
 	tree := descendants(p.Process.Pid)
-	if len(tree) < 3 || r.resource.Freeze(token) != nil {
+	if len(tree) < 2 || r.resource.Freeze(token) != nil {
 		return false
 	}
 	r.mu.Lock()

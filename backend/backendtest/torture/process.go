@@ -72,7 +72,7 @@ func (r *run) process(contender int, args []string, c *Choice) {
 	p.Env = append(os.Environ(), "TORTURE_ID="+id)
 	p.Stderr = &said
 	p.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	p.WaitDelay = time.Minute // a section that lives on has stderr
+	p.WaitDelay = 10 * time.Second // a section that lives on has stderr
 	h := r.begin(id, contender)
 	if err := p.Start(); err != nil {
 		r.t.Error(err)
@@ -132,6 +132,13 @@ func (r *run) alive() []*process {
 }
 
 func (p *process) kill() { _ = p.Process.Kill() }
+
+// killAll ends a lock program and what it started.
+func (p *process) killAll() {
+	for _, pid := range descendants(p.Process.Pid) {
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+	}
+}
 
 // children lists the processes that a process has started.
 func children(pid int) []int {

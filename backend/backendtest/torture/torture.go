@@ -58,6 +58,8 @@ type Config struct {
 	Duration  time.Duration
 	Processes int // contenders that are processes
 	Clients   int // contenders within this process; 0: none
+	// ExclusiveClients tells that Clients are to take the lock in no other mode.
+	ExclusiveClients bool
 	// Locker is the command line that runs what follows it under the lock, with some
 	// choices by chance; a contender adds the section.
 	Locker func(way string, choice *Choice) []string
@@ -85,7 +87,6 @@ type run struct {
 	resource resource.Dir
 	tally    tally
 	stop     chan struct{} // closed when no contender is to begin again
-	halt     sync.Once
 
 	mu     sync.Mutex
 	live   map[*process]bool
@@ -146,9 +147,14 @@ func (r *run) contend() {
 		faults.Go(func() { r.inject(f, r.random(1000+i), calm) })
 	}
 	r.sleep(r.Duration)
+	close(r.stop)
 	close(calm)
 	faults.Wait()
-	r.halt.Do(func() { close(r.stop) })
+	if r.Until && r.findings() > 0 {
+		for _, p := range r.alive() {
+			p.killAll()
+		}
+	}
 	done := make(chan struct{})
 	go func() {
 		contenders.Wait()

@@ -38,7 +38,7 @@ const (
 
 // window is the time between two steps that ought to be one: on a busy host, or over a
 // slow network, it is as long as this.
-const window = 50 * time.Millisecond
+const window = 150 * time.Millisecond
 
 // acquire asks for the lock until it has it.
 func (l *lock) acquire(ctx context.Context, signals <-chan os.Signal) error {
@@ -64,7 +64,7 @@ func (l *lock) acquire(ctx context.Context, signals <-chan os.Signal) error {
 			}
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(10 * time.Millisecond):
+		case <-time.After(5 * time.Millisecond):
 		}
 	}
 }

@@ -6,7 +6,7 @@
 // It enters the resource DIR under the hold that DLOCK_TOKEN and DLOCK_FENCE tell of,
 // writes to it for about MS milliseconds, and leaves. The flavour says who else of
 // its processes is inside: nobody (plain), a child that outlasts it a little (child),
-// a child in a session of its own (setsid), or nobody, but it takes long to die (big),
+// a child in a session of its own (setsid), or nobody, but only SIGKILL ends it, and slowly (big),
 // or it does not end at once when asked to (stubborn).
 package main
 
@@ -83,6 +83,7 @@ func work(v *resource.Visit, d time.Duration, flavour string) error {
 			return err
 		}
 	case "big":
+		signal.Ignore(syscall.SIGTERM)
 		if _, err := unix.Mmap(-1, 0, bigMemory, unix.PROT_READ|unix.PROT_WRITE,
 			unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_POPULATE); err != nil {
 			return err
