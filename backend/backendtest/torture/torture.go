@@ -150,21 +150,33 @@ func (r *run) contend() {
 	close(r.stop)
 	close(calm)
 	faults.Wait()
-	if r.Until && r.findings() > 0 {
-		for _, p := range r.alive() {
-			p.killAll()
-		}
-	}
 	done := make(chan struct{})
 	go func() {
 		contenders.Wait()
 		close(done)
 	}()
+	if r.Until && r.findings() > 0 {
+		r.endAll(done)
+	}
 	select {
 	case <-done:
 	case <-time.After(r.Patience):
 		r.strand()
 		<-done
+	}
+}
+
+// endAll ends whatever runs, or begins to run, until all contenders are done.
+func (r *run) endAll(done <-chan struct{}) {
+	for {
+		select {
+		case <-done:
+			return
+		case <-time.After(100 * time.Millisecond):
+		}
+		for _, p := range r.alive() {
+			p.killAll()
+		}
 	}
 }
 
