@@ -27,14 +27,15 @@ const slotCount = 3
 
 // Service is a lock service with which nothing was locked before, as the harness sees it.
 type Service struct {
-	Name string
-	URL  string                           // straight at it
-	Open func(url string) backend.Backend // a client
+	Name   string
+	URL    string                           // straight at it
+	Open   func(url string) backend.Backend // a client
+	Leases bool                             // a hold of a run ends by itself
 	// Ways are URLs of the same service for contenders, and Relays what they lead
 	// through, if anything.
 	Ways   []string
 	Relays []*relay.Relay
-	Server Server // nil if no process is the service
+	Server Server // nil if no one process is the service
 	// Forgetful tells that Restart loses all data. It is done only when all leases have ended.
 	Forgetful func()
 	// Leftovers lists what is there that ought not to be, once everybody has gone.

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	goredis "github.com/redis/go-redis/v9"
+
 	"github.com/dlock/dlock/backend"
 	"github.com/dlock/dlock/backend/backendtest"
 	"github.com/dlock/dlock/backend/backendtest/redistest"
@@ -29,6 +31,7 @@ var services = []struct {
 }{
 	{"file", fileService},
 	{"redis", redisService},
+	{"redis-sentinel", sentinelService},
 }
 
 // TestTorture runs the harness over the services, for TORTURE_DURATION in all (a
@@ -120,7 +123,7 @@ func sweep(b backend.Backend) (left []string) {
 
 func redisService(t *testing.T) (torture.Service, []torture.Fault) {
 	server := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
-	s := torture.Service{Name: "redis", URL: server.URL(), Open: openRedis(t), Server: server}
+	s := torture.Service{Name: "redis", URL: server.URL(), Open: openRedis(t), Leases: true, Server: server}
 	for range 3 {
 		l := relay.New(t, server.Addr())
 		s.Relays = append(s.Relays, l)
@@ -134,6 +137,21 @@ func redisService(t *testing.T) (torture.Service, []torture.Fault) {
 	s.Leftovers = func() []string { return append(sweep(s.Open(s.URL)), redisLeftovers(server)...) }
 	faults := slices.Concat(torture.ProcessFaults(), torture.NetworkFaults(), torture.ServerFaults(), []torture.Fault{torture.ForgetFault()})
 	return s, faults
+}
+
+// sentinelService is a master with one replica that has every write before it counts, and
+// takes over again and again.
+func sentinelService(t *testing.T) (torture.Service, []torture.Fault) {
+	servers := redistest.Sentinels(t)
+	address := "redis+sentinel://" + servers.SentinelAddrs()[0] + "/" + servers.Name + "?replicas=1"
+	s := torture.Service{Name: "redis-sentinel", URL: address, Ways: []string{address}, Open: openRedis(t), Leases: true}
+	s.Leftovers = func() []string { return sweep(s.Open(s.URL)) }
+	sentinel := goredis.NewSentinelClient(&goredis.Options{Addr: servers.SentinelAddrs()[1]})
+	t.Cleanup(func() { sentinel.Close() })
+	failover := torture.OwnFault("failover", 8*time.Second, func() bool {
+		return sentinel.Failover(context.Background(), servers.Name).Err() == nil
+	})
+	return s, append(torture.ProcessFaults(), failover)
 }
 
 func openRedis(t *testing.T) func(string) backend.Backend {
