@@ -81,6 +81,8 @@ type Visit struct {
 	dir   Dir
 	hold  Hold
 	files []*os.File // their locks are the stay; none if it was an overlap
+
+	inherited bool // by a process of the section, whose locks they are too
 }
 
 // Enter enters the resource. What must not be is noted, and stops nobody.
@@ -99,7 +101,10 @@ func (d Dir) Enter(h Hold) (*Visit, error) {
 }
 
 // Files are what a process of the section must inherit to be inside too.
-func (v *Visit) Files() []*os.File { return v.files }
+func (v *Visit) Files() []*os.File {
+	v.inherited = true
+	return v.files
+}
 
 // Write writes to the resource, which refuses it if a larger fence was seen.
 func (v *Visit) Write() error {
@@ -115,6 +120,9 @@ func (v *Visit) Write() error {
 func (v *Visit) Leave() error {
 	err := v.dir.note(Leave, v.hold, "")
 	for _, f := range v.files {
+		if !v.inherited { // a child that is just being started has a copy for a moment
+			err = errors.Join(err, unix.Flock(int(f.Fd()), unix.LOCK_UN))
+		}
 		err = errors.Join(err, f.Close())
 	}
 	return err
