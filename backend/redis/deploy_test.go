@@ -204,7 +204,7 @@ func TestCluster(t *testing.T) {
 	})
 	t.Run("no cluster", func(t *testing.T) {
 		b := fromURL(t, "redis+cluster://"+redistest.Start(t).Addr())
-		fails(t, tryAcquire(t, b), backend.ErrUnavailable, "cluster support disabled")
+		fails(t, tryAcquire(t, b), backend.ErrInvalid, "is no cluster: use redis:// in its URL")
 	})
 }
 

@@ -344,6 +344,7 @@ func TestLateTakeFindsItsTombstone(t *testing.T) {
 			slow, fast := at(t, r.Addr()), at(t, s.Addr())
 			for _, mode := range []backend.Mode{backendtest.Exclusive, backendtest.Shared, backendtest.Slots(3)} {
 				backendtest.InspectOne(t, slow, "job") // connects
+				backendtest.InspectOne(t, fast, "job")
 				c := newContender(t, slow, backendtest.Request("job", mode))
 				withhold(r)
 				ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)

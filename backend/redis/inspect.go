@@ -37,21 +37,26 @@ func (b *Backend) Inspect(ctx context.Context, names ...string) ([]backend.Statu
 }
 
 func (b *Backend) inspect(ctx context.Context, name string) (backend.Status, error) {
-	s := backend.Status{Name: name}
 	k, err := b.keys(name, "")
 	if err != nil {
-		return s, err
+		return backend.Status{Name: name}, err
 	}
 	r, err := b.run(ctx, inspectScript, k)
 	if err != nil {
-		return s, err
+		return backend.Status{Name: name}, err
 	}
+	return status(name, r), nil
+}
+
+// status reads the reply of inspectScript.
+func status(name string, r reply) backend.Status {
+	s := backend.Status{Name: name}
 	s.Fence, s.Holders = r.fence(3), r.list(4).holders()
 	slices.SortStableFunc(s.Holders, func(a, b backend.Holder) int { return int(b.Held - a.Held) })
 	for i := range r.list(5) {
 		s.Waiters = append(s.Waiters, waiter(r.list(5).list(i)))
 	}
-	return s, nil
+	return s
 }
 
 // names lists the locks of the namespace, sorted.

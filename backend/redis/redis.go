@@ -47,9 +47,9 @@ func New(opts Options) *Backend {
 		opts.Warn = func(string) {}
 	}
 	b := &Backend{opts: opts, clock: boottime.Now}
-	b.client = newClient(opts, func(context.Context, *redis.Conn) error {
+	b.client = newClient(opts, func(ctx context.Context, _ *redis.Conn) error {
 		b.connected.Store(true)
-		return nil
+		return ctx.Err() // of the request, which is not sent if nobody waits for it any more
 	})
 	return b
 }
@@ -90,6 +90,10 @@ func (b *Backend) Attach(ctx context.Context, name, token string, ttl time.Durat
 // Revoke marks a run's hold, so that its run stops at its next renewal, and ends a
 // detached one, or any with now.
 func (b *Backend) Revoke(ctx context.Context, name, prefix string, now bool) (backend.Holder, error) {
+	return b.revoke(ctx, revokeScript, name, prefix, now)
+}
+
+func (b *Backend) revoke(ctx context.Context, s script, name, prefix string, now bool) (backend.Holder, error) {
 	if prefix == "" {
 		return backend.Holder{}, fmt.Errorf("%w: the token is empty", backend.ErrInvalid)
 	}
@@ -97,7 +101,7 @@ func (b *Backend) Revoke(ctx context.Context, name, prefix string, now bool) (ba
 	if err != nil {
 		return backend.Holder{}, err
 	}
-	r, err := b.run(ctx, revokeScript, k, prefix, flag(now))
+	r, err := b.run(ctx, s, k, prefix, flag(now))
 	if err == nil && r.status() == "foreign" {
 		err = fmt.Errorf("%w: another program holds this lock, and dlock does not end its hold; the key is %s", backend.ErrUnsupported, k[keyLock])
 	} else if err == nil {

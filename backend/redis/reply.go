@@ -103,7 +103,7 @@ func holder(r reply) backend.Holder {
 	return h
 }
 
-// waiter reads {kind, mode, n, ms waiting, owner}.
+// waiter reads {kind, mode, n, ms waiting, owner, …}.
 func waiter(r reply) backend.Waiter {
 	return backend.Waiter{Owner: owner(r.text(4), r.text(0)), Mode: mode(r.text(1), r.number(2)), Waiting: r.ms(3)}
 }
