@@ -6,7 +6,9 @@ import (
 
 	"github.com/dlock/dlock/backend"
 	"github.com/dlock/dlock/backend/file"
+	"github.com/dlock/dlock/backend/mysql"
 	"github.com/dlock/dlock/backend/redis"
+	"github.com/dlock/dlock/backend/zookeeper"
 )
 
 // scheme is one kind of backend URL.
@@ -20,12 +22,15 @@ type scheme struct {
 // setting is what a service gets beside its URL.
 type setting struct {
 	namespace string
+	chosen    bool // the namespace is not just the default
 	warn      func(msg string)
+	detail    func(msg string) // for --verbose
 }
 
 // schemes lists the lock services.
 var schemes = []scheme{
 	{name: "file", open: openFile},
+	{name: "mysql", open: openMySQL, namespace: defaultNamespace},
 	{name: "redis", open: openRedis, namespace: defaultNamespace},
 	{name: "rediss", open: openRedis, namespace: defaultNamespace},
 	{name: "redis+unix", open: openRedis, namespace: defaultNamespace},
@@ -33,6 +38,8 @@ var schemes = []scheme{
 	{name: "rediss+sentinel", open: openRedis, namespace: defaultNamespace},
 	{name: "redis+cluster", open: openRedis, namespace: defaultNamespace},
 	{name: "rediss+cluster", open: openRedis, namespace: defaultNamespace},
+	{name: "zk", open: openZooKeeper, namespace: defaultNamespace},
+	{name: "zks", open: openZooKeeper, namespace: defaultNamespace},
 }
 
 // defaultNamespace keeps our names apart from all else that a server holds.
@@ -47,6 +54,15 @@ func openFile(u *url.URL, s setting) (backend.Backend, error) {
 	return file.New(opts), nil
 }
 
+func openMySQL(u *url.URL, s setting) (backend.Backend, error) {
+	opts, err := mysql.ParseURL(u)
+	if err != nil {
+		return nil, err
+	}
+	opts.Namespace, opts.Warn = s.namespace, s.warn
+	return mysql.New(opts), nil
+}
+
 func openRedis(u *url.URL, s setting) (backend.Backend, error) {
 	opts, err := redis.ParseURL(u)
 	if err != nil {
@@ -54,6 +70,19 @@ func openRedis(u *url.URL, s setting) (backend.Backend, error) {
 	}
 	opts.Namespace, opts.Warn = s.namespace, s.warn
 	return redis.New(opts), nil
+}
+
+// openZooKeeper puts locks right below the path of the URL where there is one.
+func openZooKeeper(u *url.URL, s setting) (backend.Backend, error) {
+	opts, err := zookeeper.ParseURL(u)
+	if err != nil {
+		return nil, err
+	}
+	if opts.Chroot == "" || s.chosen {
+		opts.Namespace = s.namespace
+	}
+	opts.Warn = s.warn
+	return zookeeper.New(opts), nil
 }
 
 // openURL opens the service of a URL. The URL may hold a password, so no message
@@ -67,8 +96,9 @@ func (a *app) openURL(raw, source string) (backend.Backend, error) {
 	for _, s := range a.schemes {
 		if u.Scheme == s.name {
 			set := setting{namespace: s.namespace, warn: func(msg string) { a.ui.warn("", "%s", msg) }}
+			set.detail = func(msg string) { a.ui.detail("", "%s", msg) }
 			if a.place.namespaceSet {
-				set.namespace = a.place.namespace
+				set.namespace, set.chosen = a.place.namespace, true
 			}
 			return s.open(u, set)
 		}
@@ -89,7 +119,13 @@ func parseURL(raw string) (*url.URL, error) {
 		authority, tail = rest[:i], rest[i:]
 	}
 	user, hosts := "", authority
-	if i := strings.LastIndexByte(authority, '@'); i >= 0 {
+	i := strings.LastIndexByte(authority, '@')
+	if strings.HasPrefix(scheme, "redlock") { // where each host may have a user of its own
+		if i = strings.IndexByte(authority, '@'); strings.Contains(authority[:max(i, 0)], ",") {
+			i = -1
+		}
+	}
+	if i >= 0 {
 		user, hosts = authority[:i+1], authority[i+1:]
 	}
 	if !found || !strings.Contains(hosts, ",") {

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dlock/dlock/backend/backendtest/redistest"
+	"github.com/dlock/dlock/backend/backendtest/zktest"
 )
 
 // patience bounds waits for what must happen; it decides nothing when all is well.
@@ -77,6 +78,9 @@ var backends = []struct {
 }{
 	{"file", false, func(*testing.T) place { return directory }},
 	{"redis", true, redisDatabase},
+	{"mysql", true, mysqlDatabase("mode=table")},
+	{"mysql-optimistic", true, mysqlDatabase("mode=optimistic")},
+	{"zookeeper", true, zooKeeperChroot},
 }
 
 func directory(dir string, _ int) string { return "file://" + filepath.Join(dir, "locks") }
@@ -84,6 +88,12 @@ func directory(dir string, _ int) string { return "file://" + filepath.Join(dir,
 // redisDatabase starts a server; each script has a database of its own.
 func redisDatabase(t *testing.T) place {
 	url := redistest.Start(t, "--databases", "1000").URL()
+	return func(_ string, n int) string { return fmt.Sprintf("%s/%d", url, n) }
+}
+
+// zooKeeperChroot starts a server; each script has a node of its own.
+func zooKeeperChroot(t *testing.T) place {
+	url := zktest.Start(t).URL()
 	return func(_ string, n int) string { return fmt.Sprintf("%s/%d", url, n) }
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -32,12 +31,16 @@ var services = []struct {
 	{"file", fileService},
 	{"redis", redisService},
 	{"redis-sentinel", sentinelService},
+	{"zookeeper", zooKeeperService},
+	{"mysql", mysqlService("table")},
+	{"mysql-optimistic", mysqlService("optimistic")},
+	{"mysql-pessimistic", mysqlService("pessimistic")},
 }
 
 // TestTorture runs the harness over the services, for TORTURE_DURATION in all (a
 // slice where it is not set), from TORTURE_SEED, or over TORTURE_BACKEND alone.
 func TestTorture(t *testing.T) {
-	duration, seed := 40*time.Second, uint64(time.Now().UnixNano())
+	duration, seed := time.Minute, uint64(time.Now().UnixNano())
 	if d, err := time.ParseDuration(os.Getenv("TORTURE_DURATION")); err == nil {
 		duration = d
 	}
@@ -66,14 +69,14 @@ func TestTorture(t *testing.T) {
 			})
 			table = append(table, report.Row())
 			t.Log(report.Details())
-			judge(t, report)
+			judge(t, report, duration/time.Duration(ran))
 		})
 	}
 	t.Logf("\n%s", strings.Join(table, "\n"))
 }
 
 // judge fails the test for what must not be.
-func judge(t *testing.T, r torture.Report) {
+func judge(t *testing.T, r torture.Report, d time.Duration) {
 	t.Helper()
 	for _, f := range r.Findings() {
 		t.Errorf("%s, seed %d: %s", r.Service, r.Seed, f)
@@ -81,7 +84,11 @@ func judge(t *testing.T, r torture.Report) {
 	if t.Failed() && r.Timeline != "" {
 		t.Logf("timeline:\n%s", r.Timeline)
 	}
-	if r.Holds < 50 || len(r.Faults) < 8 {
+	holds, kinds := 50, 8
+	if d < 30*time.Second { // a slice, maybe on a slow machine
+		holds, kinds = 5, 3
+	}
+	if r.Holds < holds || len(r.Faults) < kinds {
 		t.Errorf("%d holds, %d kinds of fault: the run shows nothing", r.Holds, len(r.Faults))
 	}
 }
@@ -156,11 +163,7 @@ func sentinelService(t *testing.T) (torture.Service, []torture.Fault) {
 
 func openRedis(t *testing.T) func(string) backend.Backend {
 	return func(address string) backend.Backend {
-		u, err := url.Parse(address)
-		if err != nil {
-			t.Fatal(err)
-		}
-		opts, err := redis.ParseURL(u)
+		opts, err := redis.ParseURL(parse(t, address))
 		if err != nil {
 			t.Fatal(err)
 		}
