@@ -118,8 +118,7 @@ func TestOldServers(t *testing.T) {
 		}
 	}
 	server := mysqltest.Start(t)
-	m := newMeter(t, server.Addr())
-	m.patch = func(b []byte) { copy(b[strings.Index(string(b), "10.11"):], "10.01") }
+	m := newPatchingMeter(t, server.Addr(), func(b []byte) { copy(b[strings.Index(string(b), "10.11"):], "10.01") })
 	_, err := use(t, through(m.addr(), "mode=table")).Acquire(t.Context(), backendtest.NoWait(exclusive("j")))
 	if !errors.Is(err, backend.ErrUnavailable) || !strings.Contains(err.Error(), "dlock needs MySQL 8.0 or MariaDB 10.6") {
 		t.Errorf("%v", err)
@@ -163,12 +162,11 @@ func (w *warnings) contain(s string) bool {
 // answers may share connections. Leases warn of it; a transaction is refused.
 func TestProxy(t *testing.T) {
 	server := mysqltest.Start(t)
-	m := newMeter(t, server.Addr())
-	m.patch = func(b []byte) {
+	m := newPatchingMeter(t, server.Addr(), func(b []byte) {
 		if i := strings.IndexByte(string(b[5:]), 0); i > 0 {
 			b[5+i+1] ^= 0xff // the thread's number
 		}
-	}
+	})
 	w := &warnings{}
 	b := use(t, through(m.addr(), "mode=table"))
 	b.opts.Warn = w.add

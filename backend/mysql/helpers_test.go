@@ -118,12 +118,18 @@ type meter struct {
 
 func newMeter(t testing.TB, upstream string) *meter {
 	t.Helper()
+	return newPatchingMeter(t, upstream, nil)
+}
+
+// newPatchingMeter starts a meter with a patch.
+func newPatchingMeter(t testing.TB, upstream string, patch func(greeting []byte)) *meter {
+	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { l.Close() })
-	m := &meter{listener: l}
+	m := &meter{listener: l, patch: patch}
 	go func() {
 		for {
 			client, err := l.Accept()
