@@ -8,6 +8,8 @@ import (
 	"github.com/dlock/dlock/backend/file"
 	"github.com/dlock/dlock/backend/mysql"
 	"github.com/dlock/dlock/backend/redis"
+	"github.com/dlock/dlock/backend/redlock"
+	"github.com/dlock/dlock/backend/tair"
 	"github.com/dlock/dlock/backend/zookeeper"
 )
 
@@ -38,6 +40,10 @@ var schemes = []scheme{
 	{name: "rediss+sentinel", open: openRedis, namespace: defaultNamespace},
 	{name: "redis+cluster", open: openRedis, namespace: defaultNamespace},
 	{name: "rediss+cluster", open: openRedis, namespace: defaultNamespace},
+	{name: "redlock", open: openRedlock, namespace: defaultNamespace},
+	{name: "redlocks", open: openRedlock, namespace: defaultNamespace},
+	{name: "tair", open: openTair, namespace: defaultNamespace},
+	{name: "tairs", open: openTair, namespace: defaultNamespace},
 	{name: "zk", open: openZooKeeper, namespace: defaultNamespace},
 	{name: "zks", open: openZooKeeper, namespace: defaultNamespace},
 }
@@ -70,6 +76,24 @@ func openRedis(u *url.URL, s setting) (backend.Backend, error) {
 	}
 	opts.Namespace, opts.Warn = s.namespace, s.warn
 	return redis.New(opts), nil
+}
+
+func openRedlock(u *url.URL, s setting) (backend.Backend, error) {
+	opts, err := redlock.ParseURL(u)
+	if err != nil {
+		return nil, err
+	}
+	opts.Namespace, opts.Warn, opts.Detail = s.namespace, s.warn, s.detail
+	return redlock.New(opts), nil
+}
+
+func openTair(u *url.URL, s setting) (backend.Backend, error) {
+	opts, err := tair.ParseURL(u)
+	if err != nil {
+		return nil, err
+	}
+	opts.Namespace, opts.Warn = s.namespace, s.warn
+	return tair.New(opts), nil
 }
 
 // openZooKeeper puts locks right below the path of the URL where there is one.

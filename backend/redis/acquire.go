@@ -135,7 +135,7 @@ func (c *contender) take(ctx context.Context, place time.Duration) (backend.Hold
 	}
 	c.unanswered, c.answered = false, c.b.clock()
 	if r.status() == "slots" {
-		return nil, fmt.Errorf("%w: %d slots asked for, but the lock has %d now", backend.ErrInvalid, c.req.Mode.N, r.number(2))
+		return nil, otherSlots(c.req.Mode, r)
 	}
 	if err := r.refusal(); err != nil {
 		return nil, err
@@ -145,6 +145,11 @@ func (c *contender) take(ctx context.Context, place time.Duration) (backend.Hold
 		return nil, &backend.BusyError{Holders: r.list(6).holders(), Ahead: int(r.number(2))}
 	}
 	return c.hold(sent, r), nil
+}
+
+// otherSlots is the error of a wish for another number of slots than the one in force.
+func otherSlots(m backend.Mode, r reply) error {
+	return fmt.Errorf("%w: %d slots asked for, but the lock has %d now", backend.ErrInvalid, m.N, r.number(2))
 }
 
 // giveBack ends a hold that does not count.

@@ -10,6 +10,7 @@ import (
 // listener is a subscription to a waiter's channel that is renewed when it breaks.
 type listener struct {
 	events chan notice
+	stale  chan struct{} // the subscription is to be made anew
 	cancel context.CancelFunc
 }
 
@@ -17,10 +18,9 @@ type listener struct {
 // what was sent before it was not heard.
 func (b *Backend) listen(ctx context.Context, k lockKeys, token string, sharded bool) *listener {
 	ctx, cancel := context.WithCancel(ctx)
-	l := &listener{events: make(chan notice), cancel: cancel}
-	moved := make(chan struct{}, 1)
+	l := &listener{events: make(chan notice), stale: make(chan struct{}, 1), cancel: cancel}
 	for _, addr := range b.sentinels() {
-		go b.watchSentinel(ctx, addr, moved)
+		go b.watchSentinel(ctx, addr, l)
 	}
 	subscribe := b.client.Subscribe
 	if sharded {
@@ -28,13 +28,21 @@ func (b *Backend) listen(ctx context.Context, k lockKeys, token string, sharded 
 	}
 	go func() {
 		for ctx.Err() == nil {
-			b.receive(ctx, subscribe(ctx, k.channel(token)), l, moved)
+			b.receive(ctx, subscribe(ctx, k.channel(token)), l)
 		}
 	}()
 	return l
 }
 
 func (l *listener) close() { l.cancel() }
+
+// renew makes the subscription anew, as is due when the server does not know of it.
+func (l *listener) renew() {
+	select {
+	case l.stale <- struct{}{}:
+	default:
+	}
+}
 
 // send delivers an event; false if nobody listens any more.
 func (l *listener) send(ctx context.Context, n notice) bool {
@@ -46,16 +54,16 @@ func (l *listener) send(ctx context.Context, n notice) bool {
 	}
 }
 
-// receive passes on what a subscription brings, until it cannot go on or a sentinel
-// says that the master is another now. The library subscribes again by itself after
+// receive passes on what a subscription brings, until it cannot go on or is to be made
+// anew. The library subscribes again by itself after
 // an error, but not after its server gave the channel's slot away.
-func (b *Backend) receive(ctx context.Context, sub *redis.PubSub, l *listener, moved <-chan struct{}) {
+func (b *Backend) receive(ctx context.Context, sub *redis.PubSub, l *listener) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go func() {
 		select {
 		case <-ctx.Done():
-		case <-moved:
+		case <-l.stale:
 		}
 		sub.Close() // ends Receive
 		cancel()
@@ -71,7 +79,7 @@ func (b *Backend) receive(ctx context.Context, sub *redis.PubSub, l *listener, m
 				return
 			}
 		case *redis.Subscription:
-			if pause = firstPause; m.Count == 0 || !l.send(ctx, notice{}) {
+			if pause = firstPause; m.Count == 0 || !l.send(ctx, notice{fresh: true}) {
 				return
 			}
 		}
@@ -103,7 +111,7 @@ func (b *Backend) sentinels() []string {
 
 // watchSentinel tells when the master has moved: a subscription to one that hangs
 // breaks only much later.
-func (b *Backend) watchSentinel(ctx context.Context, addr string, moved chan<- struct{}) {
+func (b *Backend) watchSentinel(ctx context.Context, addr string, l *listener) {
 	c := b.opts.sentinel(addr)
 	defer c.Close()
 	sub := c.Subscribe(ctx, "+switch-master")
@@ -112,10 +120,7 @@ func (b *Backend) watchSentinel(ctx context.Context, addr string, moved chan<- s
 	for ctx.Err() == nil {
 		msg, err := sub.Receive(ctx)
 		if _, ok := msg.(*redis.Message); ok { // of any master: a needless look is cheap
-			select {
-			case moved <- struct{}{}:
-			default:
-			}
+			l.renew()
 		}
 		if err != nil {
 			select {

@@ -3,7 +3,10 @@ package redis
 import (
 	"context"
 	_ "embed"
+	"errors"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/dlock/dlock/backend"
 )
@@ -58,17 +61,17 @@ type Claim struct {
 
 // Answer is what a server says to a claim.
 type Answer struct {
-	Held  bool
-	Fence uint64        // the server's own, if Held
-	TTL   time.Duration // if Held
-	Slot  int           // that was given, or could be; 0: none
+	Held   bool
+	Fence  uint64        // the server's own, if Held
+	TTL    time.Duration // if Held
+	Slot   int           // that was given, or could be; 0: none
+	Ticket int64         // the last that was given out
 
 	// If not Held:
 	Holders []backend.Holder
 	Ahead   int           // in line
 	Left    time.Duration // until the lock may be free; below zero: no end is known
 	Why     string        // it is not: Foreign, Tail or another word
-	Ticket  int64         // the last that was given out
 }
 
 // Words of Answer.Why and Notice.Why.
@@ -81,11 +84,13 @@ const (
 func (n *Node) Take(ctx context.Context, c Claim) (Answer, error) {
 	r, err := n.run(ctx, nodeTakeScript, c.Name, c.Token, c.Token, c.Name, c.Owner, string(c.Kind), string(c.Mode.Kind),
 		c.Mode.N, c.TTL.Milliseconds(), c.Place.Milliseconds(), c.Ticket, c.Slot)
-	if err != nil {
+	switch {
+	case r.status() == "slots":
+		return Answer{}, otherSlots(c.Mode, r)
+	case err != nil:
 		return Answer{}, err
-	}
-	if r.status() == "held" {
-		return Answer{Held: true, Fence: r.fence(2), TTL: r.ms(3), Slot: int(r.number(4))}, nil
+	case r.status() == "held":
+		return Answer{Held: true, Fence: r.fence(2), TTL: r.ms(3), Slot: int(r.number(4)), Ticket: r.number(5)}, nil
 	}
 	return Answer{
 		Ahead: int(r.number(2)), Left: r.ms(3), Why: r.text(4), Ticket: r.number(5),
@@ -228,5 +233,42 @@ func Answered(err error) bool {
 	return answered(err) || !passing(err)
 }
 
+// GivenUp is err, the last of several tries, with the cause for which there are no more.
+func GivenUp(err, cause error) error { return givenUp(err, cause) }
+
 // Passing tells whether an error may be gone at the next try.
 func Passing(err error) bool { return passing(err) }
+
+// Do sends plain commands in one go and returns their replies, nil for a missing value.
+// The first error of one of them is returned.
+func (n *Node) Do(ctx context.Context, commands ...[]any) ([]any, error) {
+	return n.b.call(ctx, func(ctx context.Context) (any, error) {
+		p := n.b.client.Pipeline()
+		for _, c := range commands {
+			p.Do(ctx, c...)
+		}
+		cmds, _ := p.Exec(ctx) // each command has its own error
+		replies := make([]any, 0, max(len(cmds), 2))
+		for _, c := range cmds {
+			v, err := c.(*redis.Cmd).Result()
+			if err != nil && !errors.Is(err, redis.Nil) {
+				return nil, err
+			}
+			replies = append(replies, v)
+		}
+		return replies[:max(len(cmds), 2)], nil // parse wants two
+	})
+}
+
+// Keys names the key that is the lock, and those beside it that hold what a script would
+// find: the last fence (field f of a hash), and the index of the namespace.
+func (n *Node) Keys(name string) (lock, meta, index string, err error) {
+	k, err := n.b.keys(name, "")
+	if err != nil {
+		return "", "", "", err
+	}
+	return k[keyLock], k[keyMeta], k[keyIndex], nil
+}
+
+// Memory is how long side keys outlive the last use of a lock.
+const Memory = 30 * 24 * time.Hour

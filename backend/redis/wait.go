@@ -14,9 +14,8 @@ import (
 const (
 	firstPoll = 50 * time.Millisecond // of a lock that another program has, which gives no sign
 	lastPoll  = 250 * time.Millisecond
-	// A subscription that broke is unheard until it is new; one that a server or a proxy
-	// does not serve stays so.
-	unheardPause = 200 * time.Millisecond
+	// A subscription may break this moment. One that is unheard whenever it is made anew
+	// is one that the server or a proxy does not serve.
 	unheardLimit = 5
 
 	soon = 2 * time.Millisecond // after a lease's end, by a clock that may run a little slow
@@ -37,14 +36,14 @@ func (c *contender) wait(ctx context.Context) (backend.Hold, error) {
 	w := waitTimer{Timer: time.NewTimer(serviceLimit), place: c.req.TTL}
 	defer w.Stop()
 	for unheard := 0; ; {
-		ask := false
+		ask, fresh := false, false
 		select {
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		case <-w.C:
 			ask = true
 		case e := <-l.events:
-			switch {
+			switch fresh = e.fresh; {
 			case e.err != nil && !passing(e.err):
 				return nil, e.err
 			case e.err != nil && c.b.clock().Sub(c.answered) >= max(serviceLimit, c.req.TTL):
@@ -63,8 +62,11 @@ func (c *contender) wait(ctx context.Context) (backend.Hold, error) {
 		busy := (*backend.BusyError)(nil)
 		switch {
 		case errors.Is(err, errUnheard) && unheard < unheardLimit:
-			unheard++ // the subscription may have broken this moment
-			w.Reset(unheardPause)
+			if fresh {
+				unheard++
+			}
+			l.renew()
+			w.Reset(lastPause)
 		case errors.As(err, &busy) && c.waits(busy.Holders):
 			unheard = 0
 			w.busy(c.busy)
@@ -112,10 +114,11 @@ func (w *waitTimer) heartbeat() time.Duration {
 
 // notice is what a waiter hears.
 type notice struct {
-	head bool          // it is the head of the line, and should look after left
-	left time.Duration // below zero: no end is known
-	why  string
-	err  error // the subscription failed; it is being renewed
+	fresh bool          // the subscription is new: what was sent before was not heard
+	head  bool          // it is the head of the line, and should look after left
+	left  time.Duration // below zero: no end is known
+	why   string
+	err   error // the subscription failed; it is being renewed
 }
 
 // parseNotice reads a message of a script. One that is none is taken for a call.

@@ -77,12 +77,15 @@ func parseStat(pid int, stat []byte) (Process, error) {
 	}
 	ppid, err1 := strconv.Atoi(string(fields[1]))
 	pgid, err2 := strconv.Atoi(string(fields[2]))
-	start, err3 := strconv.ParseUint(string(fields[19]), 10, 64)
-	if err := errors.Join(err1, err2, err3); err != nil {
+	threads, err3 := strconv.Atoi(string(fields[17]))
+	start, err4 := strconv.ParseUint(string(fields[19]), 10, 64)
+	if err := errors.Join(err1, err2, err3, err4); err != nil {
 		return Process{}, fmt.Errorf("process %d: cannot read its state: %w", pid, err)
 	}
+	// The state is the first thread's: the others may live on, or be slow to die.
 	state := fields[0][0]
-	return Process{PID: pid, PPID: ppid, PGID: pgid, Zombie: state == 'Z' || state == 'X', Start: start}, nil
+	dead := (state == 'Z' || state == 'X') && threads <= 1
+	return Process{PID: pid, PPID: ppid, PGID: pgid, Zombie: dead, Start: start}, nil
 }
 
 // Command returns the command line of a process, its arguments joined by blanks,

@@ -1,9 +1,17 @@
 package proc
 
 import (
+	"fmt"
+	"io"
 	"os"
+	"os/exec"
+	"runtime"
 	"slices"
+	"strings"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestParseStatWithBracketsInTheName(t *testing.T) {
@@ -13,6 +21,49 @@ func TestParseStatWithBracketsInTheName(t *testing.T) {
 	if err != nil || got != want {
 		t.Errorf("parseStat = %+v, %v; want %+v", got, err, want)
 	}
+}
+
+// TestLivingThreadsAreNoZombie: a process whose first thread has ended lives as long as
+// any other does. This binary, run again, is one.
+func TestLivingThreadsAreNoZombie(t *testing.T) {
+	c := exec.Command(os.Args[0])
+	c.Env = append(os.Environ(), "PROC_TEST_HEADLESS=1")
+	in, err := c.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	status := func() string {
+		text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", c.Process.Pid))
+		return string(text)
+	}
+	for limit := time.Now().Add(20 * time.Second); !strings.Contains(status(), ") Z "); time.Sleep(time.Millisecond) {
+		if time.Now().After(limit) {
+			t.Fatalf("its first thread does not end: %s", status())
+		}
+	}
+	if p, err := Get(c.Process.Pid); err != nil || p.Zombie {
+		t.Errorf("%+v, %v: want no zombie", p, err)
+	}
+	in.Close() // it ends
+	if err := c.Wait(); err != nil {
+		t.Error(err)
+	}
+}
+
+func init() {
+	if os.Getenv("PROC_TEST_HEADLESS") == "" {
+		return
+	}
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		os.Exit(0)
+	}()
+	time.Sleep(50 * time.Millisecond) // until it has a thread of its own
+	runtime.LockOSThread()            // during init, this is the first one
+	_, _, _ = unix.RawSyscall(unix.SYS_EXIT, 0, 0, 0)
 }
 
 func TestParseStatRefusesNoise(t *testing.T) {

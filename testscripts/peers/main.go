@@ -5,6 +5,8 @@
 //	                                          exit 76 if the lock was not its own any more
 //	peer redsync|redislock ADDR KEY contend   take it again and again until there is a file "stop"
 //
+// For redsync ADDR may be several, with commas between: then a majority of them is the lock.
+//
 // peer.py and peer.sh are the same with redis-py and with redis-cli.
 package main
 
@@ -14,6 +16,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"syscall"
 	"time"
 
@@ -63,14 +66,18 @@ func run(ctx context.Context, args []string) error {
 		return errUsage
 	}
 	kind, key, mode := args[0], args[2], args[3]
-	client := redis.NewClient(&redis.Options{Addr: args[1]})
-	defer client.Close()
+	var clients []*redis.Client
+	for addr := range strings.SplitSeq(args[1], ",") {
+		client := redis.NewClient(&redis.Options{Addr: addr})
+		defer client.Close()
+		clients = append(clients, client)
+	}
 	var l locker
 	switch kind {
 	case "redsync":
-		l = newRedsync(client, key)
+		l = newRedsync(clients, key)
 	case "redislock":
-		l = newRedislock(client, key)
+		l = newRedislock(clients[0], key)
 	default:
 		return errUsage
 	}

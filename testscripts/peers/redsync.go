@@ -5,14 +5,19 @@ import (
 	"errors"
 
 	"github.com/go-redsync/redsync/v4"
+	pool "github.com/go-redsync/redsync/v4/redis"
 	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
 	"github.com/redis/go-redis/v9"
 )
 
 type redsyncLocker struct{ *redsync.Mutex }
 
-func newRedsync(client *redis.Client, key string) redsyncLocker {
-	r := redsync.New(goredis.NewPool(client))
+func newRedsync(clients []*redis.Client, key string) redsyncLocker {
+	var pools []pool.Pool
+	for _, client := range clients {
+		pools = append(pools, goredis.NewPool(client))
+	}
+	r := redsync.New(pools...)
 	return redsyncLocker{r.NewMutex(key, redsync.WithExpiry(ttl), redsync.WithRetryDelay(pause))}
 }
 

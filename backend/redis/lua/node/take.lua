@@ -4,9 +4,12 @@
 local token, name, owner, kind, mode = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local n, ttl, place, ticket, want = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[10])
 
+-- The last ticket that was given out.
+local function last_ticket() return tonumber(redis.call('hget', META, 'seq') or 0) end
+
 local function answer_held(left)
   local h = holder(token) or {}
-  return { 'held', micros, h.f or '0', left, h.i or 0 }
+  return { 'held', micros, h.f or '0', left, h.i or 0, last_ticket() }
 end
 
 local function answer_busy(ahead)
@@ -16,8 +19,7 @@ local function answer_busy(ahead)
     left = redis.call('zrange', HOLDS, 0, 0, 'withscores')[2] - now
   end
   local slot = mode == 'slots' and admits(mode, n) and vacant(n, 0) or 0
-  local last = tonumber(redis.call('hget', META, 'seq') or 0)
-  return { 'busy', micros, ahead, left, S.kind, last, holders(SHOWN), slot }
+  return { 'busy', micros, ahead, left, S.kind, last_ticket(), holders(SHOWN), slot }
 end
 
 if INDEX then redis.call('zcard', INDEX) end -- of a wrong type? before the first write
