@@ -1,45 +1,50 @@
-package mysqltest
+package daemon
 
 import (
 	_ "embed"
 	"encoding/binary"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"testing"
 	"time"
-
-	"github.com/dlock/dlock/backend/backendtest/daemon"
 )
 
 //go:embed clock.c.txt
 var clockSource []byte
 
-// Clock is the wall clock of one server, which can be set.
+// Clock is a wall clock that can be set, for the programs started Under it.
 type Clock struct {
-	t    testing.TB
-	file string
+	t   testing.TB
+	dir string
 }
 
-// StartWithClock starts a server whose wall clock is that of the Clock.
-func StartWithClock(t testing.TB, args ...string) (*Server, *Clock) {
+// NewClock makes a clock that shows the true time.
+func NewClock(t testing.TB) *Clock {
 	t.Helper()
-	d := daemon.Dir(t)
-	c := &Clock{t: t, file: d + "/offset"}
+	c := &Clock{t, Dir(t)}
 	c.Set(0)
-	if err := os.WriteFile(d+"/clock.c", clockSource, 0o600); err != nil {
+	if err := os.WriteFile(c.file("clock.c"), clockSource, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	gcc := daemon.Find(t, "gcc", "apt-get install gcc")
-	if out, err := exec.Command(gcc, "-O1", "-shared", "-fPIC", "-o", d+"/clock.so", d+"/clock.c", "-ldl", "-lpthread").CombinedOutput(); err != nil {
+	gcc := Find(t, "gcc", "apt-get install gcc")
+	if out, err := exec.Command(gcc, "-O1", "-shared", "-fPIC", "-o", c.file("clock.so"), c.file("clock.c"), "-ldl", "-lpthread").CombinedOutput(); err != nil {
 		t.Fatalf("gcc: %v\n%s", err, out)
 	}
-	return start(t, []string{"LD_PRELOAD=" + d + "/clock.so", "CLOCK_OFFSET=" + c.file}, args), c
+	return c
+}
+
+// Under returns the command that runs a program by this clock.
+func (c *Clock) Under(program string, args []string) (string, []string) {
+	c.t.Helper()
+	env := []string{"LD_PRELOAD=" + c.file("clock.so"), "CLOCK_OFFSET=" + c.file("offset"), program}
+	return Find(c.t, "env", "apt-get install coreutils"), append(env, args...)
 }
 
 // Set puts the clock that far ahead of the true time, or behind it.
 func (c *Clock) Set(ahead time.Duration) {
 	c.t.Helper()
-	f, err := os.OpenFile(c.file, os.O_CREATE|os.O_WRONLY, 0o600)
+	f, err := os.OpenFile(c.file("offset"), os.O_CREATE|os.O_WRONLY, 0o600)
 	if err == nil {
 		_, err = f.WriteAt(binary.NativeEndian.AppendUint64(nil, uint64(ahead.Nanoseconds())), 0)
 		f.Close()
@@ -48,3 +53,5 @@ func (c *Clock) Set(ahead time.Duration) {
 		c.t.Fatal(err)
 	}
 }
+
+func (c *Clock) file(name string) string { return filepath.Join(c.dir, name) }
