@@ -32,6 +32,8 @@ var (
 	revokeLua string
 	//go:embed lua/inspect.lua
 	inspectLua string
+	//go:embed lua/forget.lua
+	forgetLua string
 )
 
 // script is one atomic step.
@@ -56,6 +58,7 @@ var (
 	attachScript  = newScript(&attachLua)
 	revokeScript  = newScript(&revokeLua)
 	inspectScript = newScript(&inspectLua)
+	forgetScript  = newScript(&forgetLua)
 )
 
 // run runs a script once. An error means that the outcome is unknown, unless the

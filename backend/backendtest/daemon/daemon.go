@@ -3,9 +3,6 @@
 package daemon
 
 import (
-	"fmt"
-	"math/rand/v2"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -97,35 +94,4 @@ func Dir(t testing.TB) string {
 		}
 	})
 	return dir
-}
-
-// Free ports are looked for below those that the kernel gives to clients: one that
-// dials the port of a dead server could get that very port as its own, be connected
-// to itself, and keep the server from coming back. There is room for second ports
-// 10000 higher, such as a Redis cluster's bus.
-const firstPort, lastPort = 12000, 22000
-
-// FreePort finds a loopback port that nobody listens on, nor on those at the
-// distances given.
-func FreePort(t testing.TB, distances ...int) int {
-	t.Helper()
-	for range 1000 {
-		port := firstPort + rand.IntN(lastPort-firstPort)
-		if isFree(port, distances) {
-			return port
-		}
-	}
-	t.Fatal("no free port")
-	panic("unreachable")
-}
-
-func isFree(port int, distances []int) bool {
-	for _, distance := range append([]int{0}, distances...) {
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port+distance))
-		if err != nil {
-			return false
-		}
-		l.Close()
-	}
-	return true
 }
