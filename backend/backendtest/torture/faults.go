@@ -2,14 +2,16 @@ package torture
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
+	"os"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
 
 	"github.com/dlock/dlock/backend/backendtest/relay"
-	"github.com/dlock/dlock/backend/backendtest/torture/resource"
 	"github.com/dlock/dlock/internal/proc"
 )
 
@@ -243,11 +245,16 @@ func onCommand(do func(int, *rand.Rand)) func(*run, *rand.Rand) bool {
 // for longer than the lease. Nothing can keep the command from going on for a moment
 // when it thaws; that it is only a moment is what counts here.
 func freezeAll(r *run, _ *rand.Rand) bool {
-	token := r.resource.Owner()
-	p := r.inside(token)
-	if p == nil {
-		return false
+	for range 200 {
+		if p, token := r.inside(); p != nil {
+			return r.freeze(p, token)
+		}
+		time.Sleep(5 * time.Millisecond)
 	}
+	return false
+}
+
+func (r *run) freeze(p *process, token string) bool {
 	if !p.struck.TryLock() {
 		return false
 	}
@@ -282,20 +289,19 @@ func freezeAll(r *run, _ *rand.Rand) bool {
 // a machine as slow as may be.
 const overrun = 5 * time.Second
 
-// inside finds the lock program whose section entered under that token.
-func (r *run) inside(token string) *process {
-	events, _ := r.resource.Events()
-	for _, e := range slices.Backward(events) {
-		if e.Token == token && e.What == resource.Enter {
-			for _, p := range r.alive() {
-				if p.id == e.ID {
-					return p
-				}
+// inside finds the lock program whose section is alone in the resource, and its token.
+func (r *run) inside() (*process, string) {
+	owner := r.resource.Owner()
+	for _, p := range r.alive() {
+		_, commands := p.split()
+		for _, pid := range commands {
+			env, _ := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
+			if owner != "" && slices.Contains(strings.Split(string(env), "\x00"), "DLOCK_TOKEN="+owner) {
+				return p, owner
 			}
-			return nil
 		}
 	}
-	return nil
+	return nil, ""
 }
 
 // anyLives tells whether one of the processes is there, and no zombie.
