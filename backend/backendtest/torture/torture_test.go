@@ -31,6 +31,7 @@ var services = []struct {
 	{"file", fileService},
 	{"redis", redisService},
 	{"redis-sentinel", sentinelService},
+	{"redlock", redlockService},
 	{"zookeeper", zooKeeperService},
 	{"mysql", mysqlService("table")},
 	{"mysql-optimistic", mysqlService("optimistic")},
