@@ -68,10 +68,30 @@ type Answer struct {
 	Ticket int64         // the last that was given out
 
 	// If not Held:
-	Holders []backend.Holder
+	Holders []NodeHolder
 	Ahead   int           // in line
 	Left    time.Duration // until the lock may be free; below zero: no end is known
 	Why     string        // it is not: Foreign, Tail or another word
+}
+
+// NodeHolder is a hold as one server shows it.
+type NodeHolder struct {
+	backend.Holder
+	Slot int // which one of the slots; 0 in other modes
+}
+
+func nodeHolders(r reply) (list []NodeHolder) {
+	for i := range r {
+		list = append(list, NodeHolder{holder(r.list(i)), int(r.list(i).number(9))})
+	}
+	return list
+}
+
+// NodeWaiter is a waiter as one server shows it.
+type NodeWaiter struct {
+	backend.Waiter
+	Token  string
+	Ticket int64
 }
 
 // Words of Answer.Why and Notice.Why.
@@ -94,7 +114,7 @@ func (n *Node) Take(ctx context.Context, c Claim) (Answer, error) {
 	}
 	return Answer{
 		Ahead: int(r.number(2)), Left: r.ms(3), Why: r.text(4), Ticket: r.number(5),
-		Holders: r.list(6).holders(), Slot: int(r.number(7)),
+		Holders: nodeHolders(r.list(6)), Slot: int(r.number(7)),
 	}, nil
 }
 
@@ -162,22 +182,21 @@ func (n *Node) Revoke(ctx context.Context, name, prefix string, now bool) (backe
 
 // NodeStatus is one server's view of a lock.
 type NodeStatus struct {
-	backend.Status
-	Tokens  []string // of the waiters
-	Tickets []int64
+	Holders []NodeHolder
+	Waiters []NodeWaiter
+	Fence   uint64 // the server's own
 }
 
 // Inspect shows the lock as this server knows it.
 func (n *Node) Inspect(ctx context.Context, name string) (NodeStatus, error) {
-	s := NodeStatus{Status: backend.Status{Name: name}}
 	r, err := n.run(ctx, inspectScript, name, "")
 	if err != nil {
-		return s, err
+		return NodeStatus{}, err
 	}
-	s.Status = status(name, r)
+	s := NodeStatus{Holders: nodeHolders(r.list(4)), Fence: r.fence(3)}
 	for i := range r.list(5) {
 		w := r.list(5).list(i)
-		s.Tokens, s.Tickets = append(s.Tokens, w.text(5)), append(s.Tickets, w.number(6))
+		s.Waiters = append(s.Waiters, NodeWaiter{waiter(w), w.text(5), w.number(6)})
 	}
 	return s, nil
 }

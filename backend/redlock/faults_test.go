@@ -55,6 +55,15 @@ func (s servers) tokens(t testing.TB) (list []string) {
 	return list
 }
 
+// numbers are the last fences that the servers know.
+func (s servers) numbers(t testing.TB) (list []string) {
+	t.Helper()
+	for _, server := range s {
+		list = append(list, server.Client().HGet(t.Context(), lockKey+":m", "f").Val())
+	}
+	return list
+}
+
 // eventuallyFree waits until no server has the lock.
 func (s servers) eventuallyFree(t testing.TB) {
 	t.Helper()
@@ -355,15 +364,19 @@ func TestRoundTrips(t *testing.T) {
 		backendtest.MustRelease(t, h)
 		s.eventuallyFree(t)
 	}
-	for range 3 { // the first numbers are the servers' own clocks, and each learns the largest
-		turn()
+	agree := func() { // a majority that knows the largest number is enough for a turn
+		backendtest.Eventually(t, "all servers know one number", func() bool {
+			turn()
+			numbers := s.numbers(t)
+			return !slices.ContainsFunc(numbers, func(n string) bool { return n != numbers[0] })
+		})
 	}
 	for _, c := range []struct {
 		what string
 		do   func()
 		want int // with the release
 	}{
-		{"they agree", func() {}, 2},
+		{"they agree", agree, 2}, // the first numbers are the servers' own clocks
 		{"they do not", func() {
 			for i, server := range s {
 				if err := server.Client().HIncrBy(t.Context(), lockKey+":m", "f", int64(i)).Err(); err != nil {
@@ -371,7 +384,7 @@ func TestRoundTrips(t *testing.T) {
 				}
 			}
 		}, 3},
-		{"they agree again", func() {}, 2},
+		{"they agree again", agree, 2},
 	} {
 		c.do()
 		var before []int

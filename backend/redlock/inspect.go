@@ -93,7 +93,7 @@ func (b *Backend) inspect(ctx context.Context, name string) (backend.Status, err
 	if missing != "" {
 		s.Problems = append(s.Problems, missing)
 	}
-	var lists [][]backend.Holder
+	var lists [][]redis.NodeHolder
 	for _, a := range answers {
 		if a.err == nil {
 			lists = append(lists, a.value.Holders)
@@ -101,7 +101,7 @@ func (b *Backend) inspect(ctx context.Context, name string) (backend.Status, err
 		}
 	}
 	least := b.majority() - (len(b.nodes) - len(lists)) // those who are silent may know it too
-	s.Holders, _ = merge(lists, least)
+	s.Holders, _ = b.merge(lists, least)
 	s.Waiters = waiters(answers, least)
 	if fence := lastFence(s.Holders); fence > 0 {
 		s.Fence = fence // a server's own number may be ahead of what was given out
@@ -119,18 +119,16 @@ func lastFence(holders []backend.Holder) (last uint64) {
 // waiters puts the lines of all servers into one.
 func waiters(answers []answer[redis.NodeStatus], least int) []backend.Waiter {
 	type place struct {
-		backend.Waiter
-		token  string
-		ticket int64
-		seen   int
+		redis.NodeWaiter
+		seen int
 	}
 	places := map[string]*place{}
 	for _, a := range answers {
-		for i, w := range a.value.Waiters {
-			p := places[a.value.Tokens[i]]
+		for _, w := range a.value.Waiters {
+			p := places[w.Token]
 			if p == nil {
-				p = &place{w, a.value.Tokens[i], a.value.Tickets[i], 0}
-				places[p.token] = p
+				p = &place{w, 0}
+				places[w.Token] = p
 			}
 			p.Waiting = max(p.Waiting, w.Waiting)
 			p.seen++
@@ -143,7 +141,7 @@ func waiters(answers []answer[redis.NodeStatus], least int) []backend.Waiter {
 		}
 	}
 	slices.SortFunc(line, func(a, b *place) int {
-		return cmp.Or(cmp.Compare(a.ticket, b.ticket), strings.Compare(a.token, b.token))
+		return cmp.Or(cmp.Compare(a.Ticket, b.Ticket), strings.Compare(a.Token, b.Token))
 	})
 	var list []backend.Waiter
 	for _, p := range line {
