@@ -198,8 +198,8 @@ func (c *contender) result(answers []answer[redis.Answer], errs []error) error {
 	}
 	switch {
 	case v.no >= c.b.veto():
-		return refusal(errs)
-	case v.failed >= c.b.veto(), v.no+v.failed == len(answers):
+		return c.b.refusal(errs)
+	case v.no+v.failed >= c.b.veto():
 		return c.b.noMajority(errs)
 	}
 	c.answered, c.busy = c.b.clock(), c.b.busy(answers)

@@ -13,6 +13,7 @@ package redlock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -178,9 +179,9 @@ func (b *Backend) Revoke(ctx context.Context, name, prefix string, now bool) (ba
 	return answers[i].value, nil
 }
 
-// name tells, once for each server, that it does not work.
+// name tells, once for each server, that it does not work, or not with us.
 func (b *Backend) name(seat int, err error) {
-	if err != nil && redis.Passing(err) {
+	if errors.Is(err, backend.ErrUnavailable) || errors.Is(err, backend.ErrDenied) || errors.Is(err, backend.ErrUnsupported) {
 		b.nodes[seat].named.Do(func() { b.opts.Detail("going on without one of the servers: " + err.Error()) })
 	}
 }
@@ -197,17 +198,45 @@ func (e *unavailable) Error() string { return e.msg }
 // Unwrap makes it a service that does not work.
 func (e *unavailable) Unwrap() []error { return append([]error{backend.ErrUnavailable}, e.errs...) }
 
-// noMajority is the error of servers of which too many failed, each for its own reason.
-// One that will stay so is told alone.
+// noMajority is the error of servers of which too many failed or refused, each for its own
+// reason. It may be gone at the next try, when those that failed are back.
 func (b *Backend) noMajority(errs []error) error {
+	failed := 0
 	var words []string
 	for _, err := range errs {
-		if !redis.Passing(err) {
-			return err
+		if redis.Passing(err) {
+			failed++
 		}
 		words = append(words, err.Error())
 	}
 	slices.Sort(words)
-	return &unavailable{fmt.Sprintf("%d of the %d servers do not work, and a majority has to: %s",
-		len(errs), len(b.nodes), strings.Join(words, "; ")), nil}
+	refuse := ""
+	if n := len(errs) - failed; n > 0 {
+		refuse = fmt.Sprintf(" and %d refuse", n)
+	}
+	return &unavailable{fmt.Sprintf("%d of the %d servers do not work%s, and a majority has to grant it: %s",
+		failed, len(b.nodes), refuse, strings.Join(words, "; ")), nil}
+}
+
+// refusal is what servers mean of which so many say no that the others are no majority. A
+// hold that was revoked on some and is missing on others was revoked; and one is lost only
+// if that many say so: a server that refuses a password knows nothing of it.
+func (b *Backend) refusal(errs []error) (first error) {
+	lost := 0
+	var loss error
+	for _, err := range errs {
+		switch {
+		case redis.Passing(err):
+		case errors.Is(err, backend.ErrRevoked):
+			return err
+		case errors.Is(err, backend.ErrLost):
+			lost, loss = lost+1, err
+		case first == nil:
+			first = err
+		}
+	}
+	if lost >= b.veto() {
+		return loss
+	}
+	return first
 }

@@ -2,12 +2,10 @@ package redlock
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/dlock/dlock/backend"
 	"github.com/dlock/dlock/backend/redis"
 )
 
@@ -151,24 +149,9 @@ func (b *Backend) judge(errs []error, v votes) error {
 		return nil
 	}
 	if v.no >= b.veto() {
-		return refusal(errs)
+		return b.refusal(errs)
 	}
 	return b.noMajority(errs)
-}
-
-// refusal is what several servers mean that say no: a hold that was revoked on some of
-// them and is missing on others was revoked.
-func refusal(errs []error) (first error) {
-	for _, err := range errs {
-		switch {
-		case redis.Passing(err):
-		case errors.Is(err, backend.ErrRevoked):
-			return err
-		case first == nil:
-			first = err
-		}
-	}
-	return first
 }
 
 // settle waits a moment for what is under way, and longer for servers that have shown

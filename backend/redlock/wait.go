@@ -54,7 +54,7 @@ func (c *contender) wait(ctx context.Context) (*hold, error) {
 		case e := <-words:
 			if e.Err != nil {
 				if deaf[e.seat] = e.Err; finals(deaf) >= c.b.veto() {
-					return nil, c.b.noMajority(values(deaf))
+					return nil, c.b.refusal(values(deaf))
 				}
 				continue
 			}
