@@ -258,6 +258,11 @@ func GivenUp(err, cause error) error { return givenUp(err, cause) }
 // Passing tells whether an error may be gone at the next try.
 func Passing(err error) bool { return passing(err) }
 
+// AtLeast is ctx, but does not end before d has passed: a very short wait still asks once.
+func AtLeast(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	return atLeast(ctx, d)
+}
+
 // Do sends plain commands in one go and returns their replies, nil for a missing value.
 // The first error of one of them is returned.
 func (n *Node) Do(ctx context.Context, commands ...[]any) ([]any, error) {

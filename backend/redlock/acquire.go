@@ -65,7 +65,7 @@ func (b *Backend) Acquire(ctx context.Context, req backend.Request) (backend.Hol
 }
 
 func (c *contender) acquire(ctx context.Context) (*hold, error) {
-	first, cancel := atLeast(ctx, firstLimit)
+	first, cancel := redis.AtLeast(ctx, firstLimit)
 	defer cancel()
 	h, err := c.ask(first)
 	if busy := (*backend.BusyError)(nil); !errors.As(err, &busy) || !c.waits(busy.Holders) {
@@ -76,20 +76,6 @@ func (c *contender) acquire(ctx context.Context) (*hold, error) {
 		}
 	}
 	return c.wait(ctx)
-}
-
-// atLeast is ctx, but does not end before d has passed: a very short wait still asks once.
-func atLeast(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
-	longer, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	passed := time.After(d)
-	stop := context.AfterFunc(ctx, func() {
-		<-passed
-		cancel(context.Cause(ctx))
-	})
-	return longer, func() {
-		stop()
-		cancel(nil)
-	}
 }
 
 // waits tells whether the contender is willing to wait for these holders.

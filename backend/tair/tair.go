@@ -30,8 +30,9 @@ const (
 	tailMark    = "dlock:tail:"
 	revokedMark = "dlock:revoked:"
 
-	tryLimit      = 3 * time.Second  // of one request, when it is made again after that
-	serviceLimit  = 60 * time.Second // how long a wait goes on while the service does not work
+	firstLimit    = 300 * time.Millisecond // that the first try gets in any case
+	tryLimit      = 3 * time.Second        // of one request, when it is made again after that
+	serviceLimit  = 60 * time.Second       // how long a wait goes on while the service does not work
 	withdrawLimit = 500 * time.Millisecond
 	firstPause    = 50 * time.Millisecond // between looks at a busy lock
 	lastPause     = 500 * time.Millisecond
@@ -60,6 +61,7 @@ func ParseURL(u *url.URL) (redis.Options, error) {
 	plain := *u
 	plain.Scheme = "redis" + strings.TrimPrefix(u.Scheme, schemePlain)
 	o, err := redis.ParseURL(&plain)
+	o.Scheme = schemePlain
 	if err == nil && o.Replicas > 0 {
 		err = fmt.Errorf("%w backend URL: ?replicas is for redis://", backend.ErrInvalid)
 	}
@@ -69,7 +71,7 @@ func ParseURL(u *url.URL) (redis.Options, error) {
 // New returns the Backend on the server that opts describe; it connects to nothing.
 func New(opts redis.Options) *Backend {
 	n := redis.NewNode(opts)
-	return &Backend{node: n, address: strings.Replace(n.Address(), "redis", schemePlain, 1), clock: boottime.Now}
+	return &Backend{node: n, address: n.Address(), clock: boottime.Now}
 }
 
 // Limits tells the bounds of a lease.
@@ -168,8 +170,10 @@ type contender struct {
 
 func (c *contender) acquire(ctx context.Context) (*hold, error) {
 	waiting := false
+	tries, cancel := redis.AtLeast(ctx, firstLimit)
+	defer cancel()
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
-		h, err := c.try(ctx)
+		h, err := c.try(tries)
 		busy := (*backend.BusyError)(nil)
 		switch {
 		case errors.As(err, &busy) && (c.req.NoWait || c.req.TailIsBusy && slices.ContainsFunc(busy.Holders, func(h backend.Holder) bool { return h.Tail })):
@@ -181,7 +185,7 @@ func (c *contender) acquire(ctx context.Context) (*hold, error) {
 		case busy == nil && (err == nil || !redis.Passing(err) || c.req.NoWait || c.b.clock().Sub(c.answered) >= serviceLimit):
 			return h, err
 		}
-		waiting = waiting || busy != nil
+		waiting, tries = waiting || busy != nil, ctx
 		select {
 		case <-ctx.Done():
 			if busy != nil {

@@ -18,6 +18,7 @@ import (
 	"github.com/dlock/dlock/backend"
 	"github.com/dlock/dlock/backend/backendtest"
 	"github.com/dlock/dlock/backend/backendtest/redistest"
+	"github.com/dlock/dlock/backend/backendtest/tairtest"
 )
 
 const (
@@ -41,18 +42,18 @@ func request() backend.Request { return backendtest.Request("j", backendtest.Exc
 
 // TestCommands holds what is sent, byte by byte, against the vendor's reference.
 func TestCommands(t *testing.T) {
-	f := startFake(t)
-	b, ctx := use(t, f.addr), t.Context()
+	f := tairtest.Start(t)
+	b, ctx := use(t, f.Addr()), t.Context()
 	req := request()
 	token := req.Token
 	sent := func(what string, want ...string) {
 		t.Helper()
-		if got := f.commands(); !slices.Equal(got, want) {
+		if got := f.Commands(); !slices.Equal(got, want) {
 			t.Errorf("%s: sent\n%q, want\n%q", what, got, want)
 		}
 	}
 	view := []string{
-		command("GET", lockKey), command("PTTL", lockKey), command("GET", lockKey+":o"), command("HGET", lockKey+":m", "f"), command("TIME"),
+		tairtest.Command("GET", lockKey), tairtest.Command("PTTL", lockKey), tairtest.Command("GET", lockKey+":o"), tairtest.Command("HGET", lockKey+":m", "f"), tairtest.Command("TIME"),
 	}
 
 	h := backendtest.MustAcquire(t, b, req)
@@ -63,28 +64,28 @@ func TestCommands(t *testing.T) {
 	}
 	began := strconv.FormatInt(r.Since, 10)
 	sent("take",
-		command("CAS", lockKey, token, token, "PX", "30000"),
-		command("SET", lockKey, token, "NX", "PX", "30000"),
-		command("HINCRBY", lockKey+":m", "f", "1"), command("TIME"),
-		command("HINCRBY", lockKey+":m", "f", began), // no number was known
-		command("SET", lockKey+":o", stored, "PX", month), command("PEXPIRE", lockKey+":m", month),
-		command("ZREMRANGEBYSCORE", "dlock:{}:index", "-inf", fmt.Sprint(r.Since/1000)),
-		command("ZADD", "dlock:{}:index", fmt.Sprint(r.Since/1000+2592000000), "j"),
+		tairtest.Command("CAS", lockKey, token, token, "PX", "30000"),
+		tairtest.Command("SET", lockKey, token, "NX", "PX", "30000"),
+		tairtest.Command("HINCRBY", lockKey+":m", "f", "1"), tairtest.Command("TIME"),
+		tairtest.Command("HINCRBY", lockKey+":m", "f", began), // no number was known
+		tairtest.Command("SET", lockKey+":o", stored, "PX", month), tairtest.Command("PEXPIRE", lockKey+":m", month),
+		tairtest.Command("ZREMRANGEBYSCORE", "dlock:{}:index", "-inf", fmt.Sprint(r.Since/1000)),
+		tairtest.Command("ZADD", "dlock:{}:index", fmt.Sprint(r.Since/1000+2592000000), "j"),
 	)
 	if _, err := h.Renew(ctx); err != nil {
 		t.Error(err)
 	}
-	sent("renewal", command("CAS", lockKey, token, token, "PX", "30000"))
+	sent("renewal", tairtest.Command("CAS", lockKey, token, token, "PX", "30000"))
 
 	other := request()
 	backendtest.MustBeBusy(t, b, other)
-	sent("busy", append([]string{command("CAS", lockKey, other.Token, other.Token, "PX", "30000")}, view...)...)
+	sent("busy", append([]string{tairtest.Command("CAS", lockKey, other.Token, other.Token, "PX", "30000")}, view...)...)
 
 	if _, err := b.Revoke(ctx, "j", token[:8], false); err != nil {
 		t.Error(err)
 	}
-	marked := f.commands()
-	_, last, err := readCommand(bufio.NewReader(strings.NewReader(marked[len(marked)-1])))
+	marked := f.Commands()
+	_, last, err := tairtest.ReadCommand(bufio.NewReader(strings.NewReader(marked[len(marked)-1])))
 	if err != nil || len(last) != 6 || !slices.Equal(last[:5], []string{"CAS", lockKey, token, "dlock:revoked:" + token, "PX"}) {
 		t.Errorf("revocation: sent %q", last)
 	} else if left, err := strconv.Atoi(last[5]); err != nil || left <= 0 || left > 30000 { // it goes on until its end
@@ -93,24 +94,24 @@ func TestCommands(t *testing.T) {
 	if err := h.Release(ctx, 0); err != nil {
 		t.Error(err)
 	}
-	sent("release of what was revoked", command("CAD", lockKey, token), command("CAD", lockKey, "dlock:revoked:"+token))
+	sent("release of what was revoked", tairtest.Command("CAD", lockKey, token), tairtest.Command("CAD", lockKey, "dlock:revoked:"+token))
 
 	h = backendtest.MustAcquire(t, b, other)
-	f.commands()
+	f.Commands()
 	if err := h.Release(ctx, 5*time.Second); err != nil {
 		t.Error(err)
 	}
-	sent("tail", command("CAS", lockKey, other.Token, "dlock:tail:"+other.Token, "PX", "5000"))
+	sent("tail", tairtest.Command("CAS", lockKey, other.Token, "dlock:tail:"+other.Token, "PX", "5000"))
 	if err := h.Release(ctx, 0); !errors.Is(err, backend.ErrLost) {
 		t.Errorf("second release: %v", err)
 	}
-	sent("release of what was lost", command("CAD", lockKey, other.Token), command("CAD", lockKey, "dlock:revoked:"+other.Token))
+	sent("release of what was lost", tairtest.Command("CAD", lockKey, other.Token), tairtest.Command("CAD", lockKey, "dlock:revoked:"+other.Token))
 }
 
 // TestLife: what the commands come to.
 func TestLife(t *testing.T) {
-	f := startFake(t)
-	b, client := use(t, f.addr), f.Client()
+	f := tairtest.Start(t)
+	b, client := use(t, f.Addr()), f.Client()
 	req := request()
 	h := backendtest.MustAcquire(t, b, req)
 	if got := client.Get(t.Context(), lockKey).Val(); got != req.Token {
@@ -184,11 +185,11 @@ func TestLife(t *testing.T) {
 // TestDetached: a hold without a process is renewed and released from anywhere, and no
 // renewal shortens it.
 func TestDetached(t *testing.T) {
-	f := startFake(t)
-	b := use(t, f.addr)
+	f := tairtest.Start(t)
+	b := use(t, f.Addr())
 	h := backendtest.MustAcquire(t, b, backendtest.Detached(request(), time.Hour))
 	for _, tt := range []struct{ ttl, least time.Duration }{{2 * time.Hour, 119 * time.Minute}, {time.Minute, 119 * time.Minute}, {0, 119 * time.Minute}} {
-		found, err := use(t, f.addr).Attach(t.Context(), "j", h.Grant().Token, tt.ttl)
+		found, err := use(t, f.Addr()).Attach(t.Context(), "j", h.Grant().Token, tt.ttl)
 		if err != nil || found.Grant().Fence != h.Grant().Fence {
 			t.Fatalf("attach: %v", err)
 		}
@@ -214,8 +215,8 @@ func TestDetached(t *testing.T) {
 
 // TestForeign: a program that uses the same key excludes dlock, and is not ended by it.
 func TestForeign(t *testing.T) {
-	f := startFake(t)
-	b := use(t, f.addr)
+	f := tairtest.Start(t)
+	b := use(t, f.Addr())
 	if err := f.Client().Set(t.Context(), lockKey, "somebody", time.Second).Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -231,12 +232,12 @@ func TestForeign(t *testing.T) {
 
 // TestContenders: one at a time, with fences that only grow.
 func TestContenders(t *testing.T) {
-	f := startFake(t)
+	f := tairtest.Start(t)
 	var inside atomic.Int32
 	var last atomic.Uint64
 	var all sync.WaitGroup
 	for range 4 {
-		b := use(t, f.addr)
+		b := use(t, f.Addr())
 		all.Go(func() {
 			for range 5 {
 				h, err := b.Acquire(t.Context(), request())
@@ -257,9 +258,9 @@ func TestContenders(t *testing.T) {
 
 // TestRefusals: what cannot be had is told in one clear line, and nothing is taken.
 func TestRefusals(t *testing.T) {
-	f := startFake(t)
+	f := tairtest.Start(t)
 	for _, mode := range []backend.Mode{backendtest.Shared, backendtest.Slots(2)} {
-		_, err := use(t, f.addr).Acquire(t.Context(), backendtest.NoWait(backendtest.Request("j", mode)))
+		_, err := use(t, f.Addr()).Acquire(t.Context(), backendtest.NoWait(backendtest.Request("j", mode)))
 		if !errors.Is(err, backend.ErrUnsupported) || !strings.Contains(err.Error(), "use redis://") {
 			t.Errorf("%v: %v", mode, err)
 		}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"syscall"
 	"testing"
 )
@@ -106,17 +107,31 @@ func Dir(t testing.TB) string {
 const firstPort, lastPort = 12000, 22000
 
 // FreePort finds a loopback port that nobody listens on, nor on those at the
-// distances given.
+// distances given. Until the test ends no other test on this machine gets it, also while
+// its server is dead, or its relay refuses.
 func FreePort(t testing.TB, distances ...int) int {
 	t.Helper()
 	for range 1000 {
 		port := firstPort + rand.IntN(lastPort-firstPort)
-		if isFree(port, distances) {
+		if reserve(t, port) && isFree(port, distances) {
 			return port
 		}
 	}
 	t.Fatal("no free port")
 	panic("unreachable")
+}
+
+// reserve takes a name that only one process can have, and that ends with it.
+func reserve(t testing.TB, port int) bool {
+	if runtime.GOOS != "linux" { // where such names are files, which stay
+		return true
+	}
+	l, err := net.Listen("unix", fmt.Sprintf("@dlock-test-port-%d", port))
+	if err != nil {
+		return false
+	}
+	t.Cleanup(func() { l.Close() })
+	return true
 }
 
 func isFree(port int, distances []int) bool {

@@ -1,4 +1,6 @@
-package tair
+// Package tairtest imitates a Tair, since none can be installed for tests. It is the only
+// imitation of a server in dlock's tests.
+package tairtest
 
 import (
 	"bufio"
@@ -14,12 +16,12 @@ import (
 	"github.com/dlock/dlock/backend/backendtest/redistest"
 )
 
-// fake is a Tair as far as these tests need one, since none can be installed: a real
-// redis-server, before which CAS and CAD are answered as the vendor's reference has them
+// Fake is a Tair as far as tests need one: a real redis-server, before which CAS and CAD
+// are answered as the vendor's reference has them
 // (https://www.alibabacloud.com/help/en/redis/developer-reference/cas-cad-command): 1 for
 // done, 0 for another value, -1 for no key; and CAS without a time takes the key's own away.
-// All other commands are the server's. It is the only imitation of a server in dlock's tests.
-type fake struct {
+// All other commands are the server's.
+type Fake struct {
 	*redistest.Server
 	addr string
 
@@ -38,13 +40,14 @@ if not v then return -1 end
 if v ~= ARGV[1] then return 0 end
 return redis.call('del', KEYS[1])`
 
-func startFake(t testing.TB) *fake {
+// Start starts one that ends with the test; args are the redis-server's.
+func Start(t testing.TB, args ...string) *Fake {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &fake{Server: redistest.Start(t), addr: l.Addr().String()}
+	f := &Fake{Server: redistest.Start(t, args...), addr: l.Addr().String()}
 	var all sync.WaitGroup
 	all.Go(func() {
 		for {
@@ -62,10 +65,13 @@ func startFake(t testing.TB) *fake {
 	return f
 }
 
+// Addr is host:port, for clients.
+func (f *Fake) Addr() string { return f.addr }
+
 // serve passes commands on, and replies back as they are: each command has one.
-func (f *fake) serve(t testing.TB, client net.Conn) {
+func (f *Fake) serve(t testing.TB, client net.Conn) {
 	defer client.Close()
-	server, err := net.Dial("tcp", f.Addr())
+	server, err := net.Dial("tcp", f.Server.Addr())
 	if err != nil {
 		t.Error(err)
 		return
@@ -76,7 +82,7 @@ func (f *fake) serve(t testing.TB, client net.Conn) {
 	}()
 	defer server.Close()
 	for in := bufio.NewReader(client); ; {
-		raw, words, err := readCommand(in)
+		raw, words, err := ReadCommand(in)
 		if err != nil {
 			return // the client has gone
 		}
@@ -85,9 +91,9 @@ func (f *fake) serve(t testing.TB, client net.Conn) {
 		f.mu.Unlock()
 		switch words[0] {
 		case "CAS":
-			raw = command(append([]string{"EVAL", fakeCAS, "1"}, words[1:]...)...)
+			raw = Command(append([]string{"EVAL", fakeCAS, "1"}, words[1:]...)...)
 		case "CAD":
-			raw = command(append([]string{"EVAL", fakeCAD, "1"}, words[1:]...)...)
+			raw = Command(append([]string{"EVAL", fakeCAD, "1"}, words[1:]...)...)
 		}
 		if _, err := io.WriteString(server, raw); err != nil {
 			return
@@ -95,8 +101,8 @@ func (f *fake) serve(t testing.TB, client net.Conn) {
 	}
 }
 
-// readCommand reads one command, an array of bulk strings.
-func readCommand(in *bufio.Reader) (raw string, words []string, err error) {
+// ReadCommand reads one command, an array of bulk strings.
+func ReadCommand(in *bufio.Reader) (raw string, words []string, err error) {
 	var all bytes.Buffer
 	line := func(kind byte) (int, error) {
 		text, err := in.ReadString('\n')
@@ -122,8 +128,8 @@ func readCommand(in *bufio.Reader) (raw string, words []string, err error) {
 	return all.String(), words, err
 }
 
-// command is one command as it stands on the wire.
-func command(words ...string) string {
+// Command is one command as it stands on the wire.
+func Command(words ...string) string {
 	text := fmt.Sprintf("*%d\r\n", len(words))
 	for _, w := range words {
 		text += fmt.Sprintf("$%d\r\n%s\r\n", len(w), w)
@@ -131,8 +137,8 @@ func command(words ...string) string {
 	return text
 }
 
-// commands are what was sent since the last call, without the connection's HELLO.
-func (f *fake) commands() (list []string) {
+// Commands are what was sent since the last call, without the connection's HELLO.
+func (f *Fake) Commands() (list []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, raw := range f.sent {
