@@ -48,6 +48,59 @@ func TestRedlockFarServers(t *testing.T) {
 	}
 }
 
+// TestRedlockCutOff: three of five servers can be reached no more. The command is dead, all
+// of it, before a contender that reaches them has the lock.
+func TestRedlockCutOff(t *testing.T) {
+	for what, cut := range map[string]func(*relay.Relay){
+		"silent": (*relay.Relay).Hole, "late": (*relay.Relay).HoldReplies, "gone": (*relay.Relay).Refuse,
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			servers, straight := startFive(t)
+			var relays []*relay.Relay
+			var addrs []string
+			for i, s := range servers {
+				addr := s.Addr()
+				if i < 3 {
+					r := relay.New(t, addr)
+					relays, addr = append(relays, r), r.Addr()
+				}
+				addrs = append(addrs, addr)
+			}
+			l := startLeased(t, "redlock://"+strings.Join(addrs, ","), "run", "--ttl=3s", "j", "--", "sh", "-c", tree)
+			l.awaitStart()
+			next := startLeased(t, "redlock://"+straight, "run", "--ttl=3s", "j", "--", "sh", "-c", until(0))
+			next.await("a place in line", func() bool { return strings.Contains(next.said(), "waiting") })
+			for _, r := range relays {
+				cut(r)
+			}
+			next.awaitStart()
+			if alive := l.alive(); len(alive) > 0 {
+				t.Errorf("somebody else has the lock, and of the command live %v; stderr:\n%s", alive, l.said())
+			}
+			l.wantCode(76)
+			next.write("go")
+			next.wantCode(0)
+		})
+	}
+}
+
+// TestRedlockUnresolvableServers: two of five have names that nobody knows.
+func TestRedlockUnresolvableServers(t *testing.T) {
+	servers, _ := startFive(t)
+	addrs := []string{"one.invalid", "two.invalid"}
+	for _, s := range servers[:3] {
+		addrs = append(addrs, s.Addr())
+	}
+	l := startLeased(t, "redlock://"+strings.Join(addrs, ","), "run", "-n", "-v", "--ttl=5s", "j", "--", "sleep", "2")
+	l.wantCode(0)
+	for _, name := range addrs[:2] {
+		if n := strings.Count(l.said(), "the host name "+name+" cannot be resolved"); n != 1 {
+			t.Errorf("%s is named %d times; stderr:\n%s", name, n, l.said())
+		}
+	}
+}
+
 // TestRedlockDeadServers: two of five do not work; nothing is said of it but with -v, once.
 func TestRedlockDeadServers(t *testing.T) {
 	servers, addrs := startFive(t)
@@ -67,10 +120,9 @@ func TestRedlockDeadServers(t *testing.T) {
 		}
 	}
 	servers[2].Kill()
-	began := time.Now()
 	l = startLeased(t, url, "run", "-n", "j", "--", "touch", "started")
 	l.wantCode(69)
-	if took := time.Since(began); l.exists("started") || took > 10*time.Second {
-		t.Errorf("without a majority: started %v, after %v; stderr:\n%s", l.exists("started"), took, l.said())
+	if l.exists("started") {
+		t.Errorf("without a majority the command started; stderr:\n%s", l.said())
 	}
 }

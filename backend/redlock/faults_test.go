@@ -114,10 +114,11 @@ var deadServers = map[string]func(*testing.T) []string{
 	"unresolvable": func(*testing.T) []string { return []string{"one.invalid:6379", "two.invalid:6379"} },
 }
 
-// TestTwoDeadOfFive: they cost nothing, are named once each, and the lock works. As long as
-// one server may take, nothing may last here, so waiting for one would show.
+// TestTwoDeadOfFive: they cost nothing, are named once each, and the lock works. A server
+// may take two seconds to answer, so the median would be more than a tenth of the TTL if
+// anything waited for the dead; without that it is far below, also on a busy machine.
 func TestTwoDeadOfFive(t *testing.T) {
-	const ttl, rounds = 5 * time.Second, 30
+	const ttl, rounds = 4 * requestLimit, 50
 	for what, kill := range deadServers {
 		t.Run(what, func(t *testing.T) {
 			s := start(t, 3)
@@ -241,7 +242,7 @@ func TestFarServers(t *testing.T) {
 		{20 * time.Second, 120 * time.Millisecond, true},
 	} {
 		delay(tt.away)
-		for range 3 {
+		attempt := func() {
 			b := open(t, addrs, "", "dlock")
 			before := boottime.Now()
 			h, err := b.Acquire(t.Context(), backendtest.NoWait(leaseOf(tt.ttl)))
@@ -256,6 +257,15 @@ func TestFarServers(t *testing.T) {
 			}
 			b.Close()
 		}
+		attempt()
+		if tt.works {
+			continue
+		}
+		var several sync.WaitGroup
+		for range 3 {
+			several.Go(attempt)
+		}
+		several.Wait()
 	}
 	for _, r := range relays {
 		r.Pass()
@@ -457,16 +467,115 @@ func TestSlowMinority(t *testing.T) {
 	relays, addrs := far(t, s)
 	b := use(t, addrs)
 	backendtest.MustRelease(t, backendtest.MustAcquire(t, b, leaseOf(time.Minute))) // connects
-	relays[0].Delay(400 * time.Millisecond)
-	relays[1].Delay(400 * time.Millisecond)
-	began := time.Now()
-	h := backendtest.MustAcquire(t, b, leaseOf(time.Minute))
-	mustRenew(t, h)
-	if took := time.Since(began); took >= 800*time.Millisecond {
-		t.Errorf("%v: it waited for the slow ones", took)
+	slow := relays[:2]
+	for _, r := range slow {
+		r.HoldRequests()
 	}
+	underWay := func(h backend.Hold, what string) {
+		t.Helper()
+		for _, seat := range h.(*hold).seats[:len(slow)] {
+			seat.mu.Lock()
+			last := seat.last
+			seat.mu.Unlock()
+			select {
+			case <-last:
+				t.Errorf("%s waited for a slow server", what)
+			default:
+			}
+		}
+	}
+	h := backendtest.MustAcquire(t, b, leaseOf(time.Minute))
+	underWay(h, "acquire")
+	mustRenew(t, h)
+	underWay(h, "renew")
+	backendtest.MustRelease(t, h)
+	underWay(h, "release")
+	for _, r := range slow {
+		r.Pass()
+	}
+	s.eventuallyFree(t)
+}
+
+// TestRefusalsOfAMinority: a server that has lost the hold and two that are away do not
+// make it a loss; nor do they when they are back.
+func TestRefusalsOfAMinority(t *testing.T) {
+	s := start(t, 5)
+	relays, addrs := far(t, s)
+	b := use(t, addrs)
+	h := backendtest.MustAcquire(t, b, leaseOf(time.Minute))
+	backendtest.Eventually(t, "all have it", func() bool { return !slices.Contains(s.tokens(t), "") })
+	s.flush(t, 0)
+	for _, r := range relays[1:3] {
+		r.Refuse()
+	}
+	for range 3 {
+		if _, err := h.Renew(t.Context()); !errors.Is(err, backend.ErrUnavailable) || errors.Is(err, backend.ErrLost) {
+			t.Errorf("renewal: %v, want that servers do not work", err)
+		}
+	}
+	if got := s.tokens(t)[0]; got != "" {
+		t.Errorf("without a majority the first was given %q again", got)
+	}
+	for _, r := range relays[1:3] {
+		r.Pass()
+	}
+	backendtest.Eventually(t, "it is renewed, and the first has it again", func() bool {
+		_, err := h.Renew(t.Context())
+		return err == nil && s.tokens(t)[0] != ""
+	})
 	backendtest.MustRelease(t, h)
 	s.eventuallyFree(t)
+}
+
+// TestForgottenScripts: a server that knows no scripts any more is sent them again.
+func TestForgottenScripts(t *testing.T) {
+	s := start(t, 3)
+	b := use(t, s.addrs())
+	forget := func() {
+		for _, server := range s {
+			if err := server.Client().ScriptFlush(t.Context()).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for range 2 {
+		h := backendtest.MustAcquire(t, b, leaseOf(time.Minute))
+		forget()
+		mustRenew(t, h)
+		forget()
+		backendtest.MustRelease(t, h)
+		forget()
+	}
+	s.eventuallyFree(t)
+}
+
+// TestEveryKeyEnds: the lock's key has an end that is the lease's, to the millisecond, on
+// every server, after a renewal and a repair too.
+func TestEveryKeyEnds(t *testing.T) {
+	s := start(t, 5)
+	b := use(t, s.addrs())
+	const ttl = 9999 * time.Second / 10
+	for _, mode := range []backend.Mode{backendtest.Exclusive, backendtest.Shared, backendtest.Slots(2)} {
+		req := leaseOf(ttl)
+		req.Mode = mode
+		h := backendtest.MustAcquire(t, b, req)
+		for _, what := range []string{"a take", "a renewal", "a repair"} {
+			if what == "a repair" {
+				s.flush(t, 0, 3)
+			}
+			if what != "a take" {
+				mustRenew(t, h)
+			}
+			backendtest.Eventually(t, "all have it", func() bool { return !slices.Contains(s.tokens(t), "") })
+			for i, server := range s {
+				if left := server.Client().PTTL(t.Context(), lockKey).Val(); left <= ttl-backendtest.Patience || left > ttl {
+					t.Errorf("%v: after %s server %d keeps the key for %v, want %v", mode, what, i, left, ttl)
+				}
+			}
+		}
+		backendtest.MustRelease(t, h)
+		s.eventuallyFree(t)
+	}
 }
 
 // TestReleaseIsRetried: a server that is away when the lock is given back gets to know.
