@@ -104,6 +104,9 @@ func (b *Backend) number(ctx context.Context, command ...any) (int64, error) {
 	return n, nil
 }
 
+// unseeded is less than any server's time in µs, with which numbers begin.
+const unseeded = 1e12
+
 // What CAS and CAD answer. CAS without a time would take the key's own away.
 const (
 	done    = 1
@@ -251,7 +254,7 @@ func (c *contender) number(ctx context.Context, sent boottime.Instant) (*hold, e
 		return nil, err
 	}
 	fence, micros := integer(replies[0]), timeOf(replies[1])
-	if fence <= 1 { // the last one is not known
+	if fence < unseeded { // the last one is not known, at most by some who drew and died here
 		if fence, err = c.b.number(ctx, "HINCRBY", c.keys.meta, "f", micros); err != nil {
 			return nil, err
 		}

@@ -170,6 +170,14 @@ func TestLife(t *testing.T) {
 	if last.Grant().Fence <= next.Grant().Fence {
 		t.Errorf("after the data were lost, fence %d after %d", last.Grant().Fence, next.Grant().Fence)
 	}
+	backendtest.MustRelease(t, last)
+	if err := client.HSet(t.Context(), lockKey+":m", "f", 1).Err(); err != nil { // as one leaves it who dies then
+		t.Fatal(err)
+	}
+	next, last = last, backendtest.MustAcquire(t, b, backendtest.NoWait(request()))
+	if last.Grant().Fence <= next.Grant().Fence {
+		t.Errorf("after one that died before its number was seeded, fence %d after %d", last.Grant().Fence, next.Grant().Fence)
+	}
 	if err := last.Release(t.Context(), 2*time.Second); err != nil {
 		t.Error(err)
 	}
