@@ -45,6 +45,9 @@ const (
 	tokenExitCodes = `Exit codes:
   0    done` + commonExitCodes + `
   76   lost: the token does not hold the lock (any more)` + deniedExitCode
+	benchExitCodes = `Exit codes:
+  0    measured
+  1    a lock service let in two at once, or gave out a fence that did not grow` + commonExitCodes + deniedExitCode
 	inspectExitCodes = `Exit codes:
   0    shown; with --quiet: held
   1    with --quiet: free` + commonExitCodes + deniedExitCode

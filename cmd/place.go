@@ -90,6 +90,14 @@ func (p *place) findBackend(flags flagSet, lookup func(string) (string, bool)) e
 	return nil
 }
 
+// environ names the same lock service to a dlock that we start.
+func (p *place) environ() []string {
+	if p.backendSource == "--backend-file" {
+		return []string{"DLOCK_BACKEND_FILE=" + p.backendFile}
+	}
+	return nil // it looks where we have looked
+}
+
 // open connects to the lock service that the settings name.
 func (a *app) open() (backend.Backend, error) {
 	p := a.place

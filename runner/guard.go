@@ -16,8 +16,12 @@ import (
 // guardName is the whole command line of a guard.
 const guardName = "dlock-guard"
 
-// guardInterval is the least time between two starts of a guard.
-const guardInterval = time.Second
+// The pause between two starts of a guard. It grows while they die young, so that a
+// machine where none can live is not kept busy with starting them.
+const (
+	firstGuardPause = 10 * time.Millisecond
+	lastGuardPause  = time.Second
+)
 
 // guard is our side of the process that kills the command should we die or be
 // stopped. It reads its orders from a pipe, whose end tells it of our death.
@@ -30,7 +34,8 @@ type guard struct {
 	pipe    *os.File // nil when there is no guard
 	pid     int
 	started boottime.Instant
-	gone    bool // dismissed: no more guards
+	pause   time.Duration // from then to the next start, at least
+	gone    bool          // dismissed: no more guards
 }
 
 // start starts a guard. It gets its pipe and the files to keep, and nothing else of ours,
@@ -38,7 +43,11 @@ type guard struct {
 func (g *guard) start() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.started = boottime.Now()
+	now := boottime.Now()
+	if g.pause = min(2*g.pause, lastGuardPause); now.Sub(g.started) > 2*lastGuardPause {
+		g.pause = firstGuardPause
+	}
+	g.started = now
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return err
@@ -125,7 +134,7 @@ func (g *guard) nextStart() boottime.Instant {
 	if g.pipe != nil || g.gone {
 		return 0
 	}
-	return g.started.Add(guardInterval)
+	return g.started.Add(g.pause)
 }
 
 // dismiss ends the guard, once nothing of the command is left to be guarded. It is

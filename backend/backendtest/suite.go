@@ -76,6 +76,7 @@ func conformance(limits backend.Limits) []test {
 		{"attach refuses what is not detached", attachRefuses},
 		{"names never meet", namesNeverMeet},
 		{"namespaces never meet", namespacesNeverMeet},
+		{"a lock that nobody uses can be forgotten", forgetUnused},
 	}
 	if limits.NoDetached != "" {
 		return append(tests, test{"detached holds are refused", detachedIsRefused})

@@ -258,6 +258,12 @@ func GivenUp(err, cause error) error { return givenUp(err, cause) }
 // Passing tells whether an error may be gone at the next try.
 func Passing(err error) bool { return passing(err) }
 
+// Requests counts the commands that the server has executed.
+func (n *Node) Requests(ctx context.Context) (uint64, error) { return n.b.Requests(ctx) }
+
+// Forget removes from this server a lock that it knows nobody to hold or wait for.
+func (n *Node) Forget(ctx context.Context, name string) error { return n.b.Forget(ctx, name) }
+
 // AtLeast is ctx, but does not end before d has passed: a very short wait still asks once.
 func AtLeast(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	return atLeast(ctx, d)

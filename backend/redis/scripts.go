@@ -32,6 +32,8 @@ var (
 	revokeLua string
 	//go:embed lua/inspect.lua
 	inspectLua string
+	//go:embed lua/forget.lua
+	forgetLua string
 )
 
 // script is one atomic step.
@@ -62,6 +64,7 @@ var (
 	attachScript  = newScript(&attachLua)
 	revokeScript  = newScript(&revokeLua)
 	inspectScript = newScript(&inspectLua)
+	forgetScript  = newScript(&forgetLua)
 
 	nodeTakeScript    = newScript(&nodeLua, &nodeTakeLua)
 	nodeYieldScript   = newScript(&nodeLua, &nodeYieldLua)

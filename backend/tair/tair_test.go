@@ -187,7 +187,17 @@ func TestLife(t *testing.T) {
 	if busy := (*backend.BusyError)(nil); !errors.As(err, &busy) || !busy.Holders[0].Tail {
 		t.Errorf("beside a tail: %v", err)
 	}
-	backendtest.MustRelease(t, backendtest.MustAcquire(t, b, request())) // after the tail
+	h = backendtest.MustAcquire(t, b, request()) // after the tail
+	if err := b.Forget(t.Context(), "j"); !errors.Is(err, backend.ErrInvalid) {
+		t.Errorf("forget a held lock: %v", err)
+	}
+	backendtest.MustRelease(t, h)
+	if err := b.Forget(t.Context(), "j"); err != nil {
+		t.Errorf("forget: %v", err)
+	}
+	if keys := client.Keys(t.Context(), "*").Val(); len(keys) > 0 {
+		t.Errorf("what is left of a forgotten lock: %q", keys)
+	}
 }
 
 // TestDetached: a hold without a process is renewed and released from anywhere, and no

@@ -3,13 +3,9 @@
 package daemon
 
 import (
-	"fmt"
-	"math/rand/v2"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"syscall"
 	"testing"
 )
@@ -98,49 +94,4 @@ func Dir(t testing.TB) string {
 		}
 	})
 	return dir
-}
-
-// Free ports are looked for below those that the kernel gives to clients: one that
-// dials the port of a dead server could get that very port as its own, be connected
-// to itself, and keep the server from coming back. There is room for second ports
-// 10000 higher, such as a Redis cluster's bus.
-const firstPort, lastPort = 12000, 22000
-
-// FreePort finds a loopback port that nobody listens on, nor on those at the
-// distances given. Until the test ends no other test on this machine gets it, also while
-// its server is dead, or its relay refuses.
-func FreePort(t testing.TB, distances ...int) int {
-	t.Helper()
-	for range 1000 {
-		port := firstPort + rand.IntN(lastPort-firstPort)
-		if reserve(t, port) && isFree(port, distances) {
-			return port
-		}
-	}
-	t.Fatal("no free port")
-	panic("unreachable")
-}
-
-// reserve takes a name that only one process can have, and that ends with it.
-func reserve(t testing.TB, port int) bool {
-	if runtime.GOOS != "linux" { // where such names are files, which stay
-		return true
-	}
-	l, err := net.Listen("unix", fmt.Sprintf("@dlock-test-port-%d", port))
-	if err != nil {
-		return false
-	}
-	t.Cleanup(func() { l.Close() })
-	return true
-}
-
-func isFree(port int, distances []int) bool {
-	for _, distance := range append([]int{0}, distances...) {
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port+distance))
-		if err != nil {
-			return false
-		}
-		l.Close()
-	}
-	return true
 }

@@ -40,7 +40,7 @@ type Server struct {
 
 	t      testing.TB
 	args   []string
-	env    []string
+	clock  *daemon.Clock // nil: the true time
 	daemon *daemon.Daemon
 }
 
@@ -51,11 +51,17 @@ func Start(t testing.TB, args ...string) *Server {
 	return start(t, nil, args)
 }
 
-// start starts a server under the programs and settings of env.
-func start(t testing.TB, env, args []string) *Server {
+// StartWithClock starts a server whose wall clock is that of the Clock.
+func StartWithClock(t testing.TB, args ...string) (*Server, *daemon.Clock) {
+	t.Helper()
+	c := daemon.NewClock(t)
+	return start(t, c, args), c
+}
+
+func start(t testing.TB, clock *daemon.Clock, args []string) *Server {
 	t.Helper()
 	for range 10 {
-		s := &Server{t: t, Port: daemon.FreePort(t), Dir: dir(t), args: args, env: env}
+		s := &Server{t: t, Port: daemon.FreePort(t), Dir: dir(t), args: args, clock: clock}
 		s.install()
 		err := s.launch()
 		if err == nil {
@@ -127,8 +133,8 @@ func (s *Server) launch() error {
 		"--init-file=" + s.file("init.sql"), "--skip-name-resolve", "--innodb-log-file-size=8M", "--innodb-buffer-pool-size=16M",
 		"--max-connections=2000", "--performance-schema=OFF", "--aria-pagecache-buffer-size=1M", "--key-buffer-size=1M",
 	}, s.args)
-	if len(s.env) > 0 {
-		program, args = daemon.Find(s.t, "env", "apt-get install coreutils"), slices.Concat(s.env, []string{program}, args)
+	if s.clock != nil {
+		program, args = s.clock.Under(program, args)
 	}
 	s.daemon = daemon.Start(s.t, s.file("log"), program, args...)
 	for deadline := time.Now().Add(backendtest.Patience); ; time.Sleep(10 * time.Millisecond) {

@@ -28,7 +28,8 @@ type Server struct {
 
 	t      testing.TB
 	args   []string
-	tls    *tls.Config // of clients; nil without TLS
+	tls    *tls.Config   // of clients; nil without TLS
+	clock  *daemon.Clock // nil: the true time
 	daemon *daemon.Daemon
 }
 
@@ -37,6 +38,13 @@ type Server struct {
 func Start(t testing.TB, args ...string) *Server {
 	t.Helper()
 	return start(t, func(s *Server) { s.args = args })
+}
+
+// StartWithClock starts a server whose wall clock is that of the Clock.
+func StartWithClock(t testing.TB, args ...string) (*Server, *daemon.Clock) {
+	t.Helper()
+	c := daemon.NewClock(t)
+	return start(t, func(s *Server) { s.args, s.clock = args, c }), c
 }
 
 // start starts a server that configure has completed; Port and Dir are set by then.
@@ -74,6 +82,9 @@ func (s *Server) launch() error {
 		args = slices.Concat(s.args[:1], args, s.args[1:])
 	} else {
 		args = append(args, s.args...)
+	}
+	if s.clock != nil {
+		program, args = s.clock.Under(program, args)
 	}
 	s.daemon = daemon.Start(s.t, filepath.Join(s.Dir, "log"), program, args...)
 	client := s.newClient()

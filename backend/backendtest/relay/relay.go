@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -58,10 +59,19 @@ func (r *Relay) Addr() string { return r.addr }
 func (r *Relay) Pass() {
 	r.t.Helper()
 	r.proxy.Toxics.ResetToxics(context.Background())
-	if err := r.proxy.Start(); err != nil && !errors.Is(err, toxiproxy.ErrProxyAlreadyStarted) {
+	err := r.proxy.Start()
+	// A process that was being started when the port was closed still has it open, until
+	// it runs its program.
+	for end := time.Now().Add(patience); errors.Is(err, syscall.EADDRINUSE) && time.Now().Before(end); err = r.proxy.Start() {
+		time.Sleep(time.Millisecond)
+	}
+	if err != nil && !errors.Is(err, toxiproxy.ErrProxyAlreadyStarted) {
 		r.t.Errorf("relay: %v", err)
 	}
 }
+
+// patience is how long a port that was closed may stay taken.
+const patience = 10 * time.Second
 
 // Hole lets connections stay open, and new ones be made, but swallows all that is sent.
 func (r *Relay) Hole() {

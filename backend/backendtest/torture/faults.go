@@ -4,6 +4,7 @@ import (
 	"context"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"syscall"
 	"time"
 
@@ -83,6 +84,32 @@ func ForgetFault() Fault {
 	}}
 }
 
+// ClockFaults are steps of the service's clock, which set puts that far from the true
+// time. A step forward ends leases before their time, so nobody may hold one then. One
+// back makes the lease of one that has died last that much longer.
+func ClockFaults(set func(time.Duration)) []Fault {
+	var mu sync.Mutex
+	var ahead time.Duration
+	step := func(by time.Duration) {
+		mu.Lock()
+		defer mu.Unlock()
+		ahead += by
+		set(ahead)
+	}
+	return []Fault{
+		{"clock forward", 20 * time.Second, func(r *run, random *rand.Rand) bool {
+			r.gate.Lock()
+			defer r.gate.Unlock()
+			step(between(random, 0, time.Hour))
+			return true
+		}},
+		{"clock back", 10 * time.Second, func(_ *run, random *rand.Rand) bool {
+			step(-between(random, 0, longTTL))
+			return true
+		}},
+	}
+}
+
 // LateThenSilent is a network that delivers an answer late, and then nothing more.
 func LateThenSilent(late, silent time.Duration) Fault {
 	return Fault{"late, then silent", late, onRelay(func(l *relay.Relay, random *rand.Rand) {
@@ -119,8 +146,9 @@ func (r *run) inject(f Fault, random *rand.Rand, calm <-chan struct{}) {
 			return
 		case <-time.After(between(random, 0, 2*f.Every)):
 		}
+		at := now()
 		if f.do(r, random) {
-			r.tally.fault(f.Name)
+			r.tally.fault(f.Name, at, now())
 		}
 	}
 }
@@ -135,8 +163,14 @@ func (r *run) victim(random *rand.Rand) *process {
 	return list[random.IntN(len(list))]
 }
 
+// signal sends a signal. Whom it kills is dead when it returns.
 func signal(s syscall.Signal) func(int, *rand.Rand) {
-	return func(pid int, _ *rand.Rand) { _ = syscall.Kill(pid, s) }
+	return func(pid int, _ *rand.Rand) {
+		_ = syscall.Kill(pid, s)
+		for end := time.Now().Add(time.Second); s == syscall.SIGKILL && anyLives([]int{pid}) && time.Now().Before(end); {
+			time.Sleep(time.Millisecond)
+		}
+	}
 }
 
 // pause stops a process for a while, in half of the cases for longer than its lease.
@@ -146,29 +180,47 @@ func pause(pid int, random *rand.Rand) {
 	_ = syscall.Kill(pid, syscall.SIGCONT)
 }
 
+// onDlock does something to a lock program. One whose guard is away, or is being struck,
+// is spared where it would take both to stop all of the command: dlock promises that as
+// long as one of them can act. (freezeAll strikes both, and knows what to expect.)
 func onDlock(do func(int, *rand.Rand)) func(*run, *rand.Rand) bool {
 	return func(r *run, random *rand.Rand) bool {
 		p := r.victim(random)
-		if p != nil {
-			do(p.Process.Pid, random)
+		if p == nil || !p.struck.TryLock() {
+			return false
 		}
-		return p != nil
+		defer p.struck.Unlock()
+		if guard, commands := p.split(); guard == 0 && len(commands) > 0 && p.family() {
+			return false
+		}
+		do(p.Process.Pid, random)
+		return true
 	}
 }
 
 func onGuard(do func(int, *rand.Rand)) func(*run, *rand.Rand) bool {
 	return func(r *run, random *rand.Rand) bool {
 		for range 20 {
-			if p := r.victim(random); p != nil {
-				if guard, _ := p.split(); guard != 0 {
-					do(guard, random)
-					return true
-				}
+			if p := r.victim(random); p != nil && p.strikeGuard(func(guard int) { do(guard, random) }) {
+				return true
 			}
 			time.Sleep(5 * time.Millisecond)
 		}
 		return false
 	}
+}
+
+// strikeGuard does something to the guard of a lock program that is well, if it has one.
+func (p *process) strikeGuard(do func(int)) bool {
+	if !p.struck.TryLock() {
+		return false
+	}
+	defer p.struck.Unlock()
+	guard, _ := p.split()
+	if guard != 0 {
+		do(guard)
+	}
+	return guard != 0
 }
 
 func onCommand(do func(int, *rand.Rand)) func(*run, *rand.Rand) bool {
@@ -196,6 +248,10 @@ func freezeAll(r *run, _ *rand.Rand) bool {
 	if p == nil {
 		return false
 	}
+	if !p.struck.TryLock() {
+		return false
+	}
+	defer p.struck.Unlock()
 	tree := descendants(p.Process.Pid)
 	if len(tree) < 2 || r.resource.Freeze(token) != nil {
 		return false

@@ -158,7 +158,14 @@ func (r *run) timeline(events []resource.Event) string {
 	}
 	var text string
 	shown := slices.DeleteFunc(slices.Clone(events[:min(len(events), bad+around)]), func(e resource.Event) bool { return e.What == resource.Write })
-	for _, e := range shown[max(0, len(shown)-2*around):] {
+	shown = shown[max(0, len(shown)-2*around):]
+	strikes := r.tally.within(int64(shown[0].At), int64(shown[len(shown)-1].At))
+	for _, e := range shown {
+		for len(strikes) > 0 && strikes[0].began < int64(e.At) {
+			text += fmt.Sprintf("%9.3f ms  %s, for %v\n", float64(strikes[0].began-int64(events[bad].At))/1e6,
+				strikes[0].fault, time.Duration(strikes[0].done-strikes[0].began).Round(time.Millisecond))
+			strikes = strikes[1:]
+		}
 		text += fmt.Sprintf("%9.3f ms  %-10s %v, fence %d, token %.8s, pid %d %s\n",
 			float64(e.At-events[bad].At)/1e6, e.What, e.Mode, e.Fence, e.Token, e.PID, e.Text)
 		if h := r.holds[e.ID]; h != nil && h.how != "" && e.What == resource.Enter {

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -42,7 +43,11 @@ type process struct {
 	*exec.Cmd
 	id      string
 	flavour string
+	struck  sync.Mutex // held while a fault befalls it or its guard
 }
+
+// family tells whether the section has processes that outlive its first one.
+func (p *process) family() bool { return p.flavour == "child" || p.flavour == "setsid" }
 
 // processes is a contender that starts one lock program after the other.
 func (r *run) processes(contender int) {
@@ -81,7 +86,7 @@ func (r *run) process(contender int, args []string, c *Choice) {
 	r.add(p)
 	err := p.Wait()
 	r.remove(p)
-	h.how = fmt.Sprintf("%s: %v; %s", strings.Join(args, " "), err, said.String())
+	h.how = fmt.Sprintf("dlock %d: %s: %v; %s", p.Process.Pid, strings.Join(args, " "), err, said.String())
 	r.finish(h, err == nil)
 	r.tally.processes.Add(1)
 	if why := r.wrong(err, said.String()); why != "" {

@@ -2,6 +2,7 @@ package torture
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"maps"
 	"os"
@@ -19,17 +20,34 @@ import (
 type tally struct {
 	holds, processes, stranded, overran atomic.Int64
 
-	mu     sync.Mutex
-	faults map[string]int
-	thawed time.Duration
+	mu      sync.Mutex
+	faults  map[string]int
+	strikes []strike
+	thawed  time.Duration
 
 	emptied time.Duration // from the last fault until nobody contended any more
 }
 
-func (t *tally) fault(name string) {
+// strike is one fault that befell a run.
+type strike struct {
+	fault       string
+	began, done int64
+}
+
+func (t *tally) fault(name string, began, done int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.faults[name]++
+	t.strikes = append(t.strikes, strike{name, began, done})
+}
+
+// within lists the faults that lasted into a time, by their beginnings.
+func (t *tally) within(from, to int64) []strike {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	list := slices.DeleteFunc(slices.Clone(t.strikes), func(s strike) bool { return s.done < from || s.began > to })
+	slices.SortFunc(list, func(a, b strike) int { return cmp.Compare(a.began, b.began) })
+	return list
 }
 
 // thaw notes how long a command lived after it was frozen.

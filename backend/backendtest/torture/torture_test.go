@@ -30,6 +30,7 @@ var services = []struct {
 }{
 	{"file", fileService},
 	{"redis", redisService},
+	{"redis-clock", steppedService},
 	{"redis-sentinel", sentinelService},
 	{"redlock", redlockService},
 	{"zookeeper", zooKeeperService},
@@ -131,20 +132,32 @@ func sweep(b backend.Backend) (left []string) {
 
 func redisService(t *testing.T) (torture.Service, []torture.Fault) {
 	server := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
-	s := torture.Service{Name: "redis", URL: server.URL(), Open: openRedis(t), Leases: true, Server: server}
-	for range 3 {
-		l := relay.New(t, server.Addr())
-		s.Relays = append(s.Relays, l)
-		s.Ways = append(s.Ways, "redis://"+l.Addr())
-	}
+	s := redisBehindRelays(t, "redis", server)
 	s.Forgetful = func() {
 		if err := server.Client().FlushAll(context.Background()).Err(); err != nil {
 			t.Error(err)
 		}
 	}
+	return s, slices.Concat(torture.ProcessFaults(), torture.NetworkFaults(), torture.ServerFaults(), []torture.Fault{torture.ForgetFault()})
+}
+
+// steppedService is a server whose clock is stepped. It keeps its data, since fences of
+// one that loses them begin again at its clock.
+func steppedService(t *testing.T) (torture.Service, []torture.Fault) {
+	server, clock := redistest.StartWithClock(t, "--appendonly", "yes", "--appendfsync", "always")
+	return redisBehindRelays(t, "redis-clock", server),
+		slices.Concat(torture.ProcessFaults(), torture.NetworkFaults(), torture.ServerFaults(), torture.ClockFaults(clock.Set))
+}
+
+func redisBehindRelays(t *testing.T, name string, server *redistest.Server) torture.Service {
+	s := torture.Service{Name: name, URL: server.URL(), Open: openRedis(t), Leases: true, Server: server}
+	for range 3 {
+		l := relay.New(t, server.Addr())
+		s.Relays = append(s.Relays, l)
+		s.Ways = append(s.Ways, "redis://"+l.Addr())
+	}
 	s.Leftovers = func() []string { return append(sweep(s.Open(s.URL)), redisLeftovers(server)...) }
-	faults := slices.Concat(torture.ProcessFaults(), torture.NetworkFaults(), torture.ServerFaults(), []torture.Fault{torture.ForgetFault()})
-	return s, faults
+	return s
 }
 
 // sentinelService is a master with one replica that has every write before it counts, and
