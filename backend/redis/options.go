@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
@@ -31,6 +32,8 @@ type Options struct {
 	Replicas int         // replicas that must have a take or a renewal before it counts
 
 	Warn func(msg string) // is told what endangers the lock; may be nil
+
+	Scheme string // that messages show the server's address with, if not redis; rediss has one more s
 }
 
 // The default ports.
@@ -86,7 +89,7 @@ func (o *Options) place(kind string, u *url.URL) (err error) {
 	switch kind {
 	case "":
 		if o.Addrs, err = addrs(u.Host, serverPort); err == nil && len(o.Addrs) > 1 {
-			return invalid("redis:// names one server; several are redis+sentinel:// or redis+cluster://")
+			return invalid("redis:// names one server; several are redis+sentinel://, redis+cluster:// or redlock://")
 		}
 		if path != "" {
 			return errorsFirst(err, o.database(path))
@@ -233,9 +236,9 @@ func invalid(format string, args ...any) error {
 
 // address names the service without secrets.
 func (o *Options) address() string {
-	scheme := schemePlain
+	scheme := cmp.Or(o.Scheme, schemePlain)
 	if o.TLS != nil {
-		scheme = schemeEncrypted
+		scheme += "s"
 	}
 	u := url.URL{Scheme: scheme, Host: strings.Join(o.Addrs, ",")}
 	db := ""

@@ -90,7 +90,7 @@ func (r reply) holders() []backend.Holder {
 	return hs
 }
 
-// holder reads {token, kind, mode, n, fence, ms held, ms left, flags, owner}.
+// holder reads {token, kind, mode, n, fence, ms held, ms left, flags, owner, …}.
 func holder(r reply) backend.Holder {
 	h := backend.Holder{
 		Token: r.text(0), Owner: owner(r.text(8), r.text(1)), Mode: mode(r.text(2), r.number(3)),

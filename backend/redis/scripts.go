@@ -42,8 +42,14 @@ type script struct {
 	hash func() string
 }
 
-func newScript(body *string) script {
-	text := func() string { return lockLua + *body }
+func newScript(parts ...*string) script {
+	text := func() string {
+		all := lockLua
+		for _, part := range parts {
+			all += *part
+		}
+		return all
+	}
 	return script{text: text, hash: sync.OnceValue(func() string {
 		sum := sha1.Sum([]byte(text()))
 		return hex.EncodeToString(sum[:])
@@ -59,6 +65,14 @@ var (
 	revokeScript  = newScript(&revokeLua)
 	inspectScript = newScript(&inspectLua)
 	forgetScript  = newScript(&forgetLua)
+
+	nodeTakeScript    = newScript(&nodeLua, &nodeTakeLua)
+	nodeYieldScript   = newScript(&nodeLua, &nodeYieldLua)
+	nodeNumberScript  = newScript(&nodeLua, &nodeNumberLua)
+	nodeRestoreScript = newScript(&nodeLua, &nodeRestoreLua)
+	nodeReleaseScript = newScript(&nodeLua, &releaseLua)
+	nodeLeaveScript   = newScript(&nodeLua, &leaveLua)
+	nodeRevokeScript  = newScript(&nodeLua, &revokeLua)
 )
 
 // run runs a script once. An error means that the outcome is unknown, unless the

@@ -28,8 +28,22 @@ type TLSServer struct {
 // TLS starts such a server, whose certificate is for localhost and 127.0.0.1.
 func TLS(t testing.TB, args ...string) *TLSServer {
 	t.Helper()
-	dir := daemon.Dir(t)
+	return newAuthority(t).server(t, args...)
+}
+
+// SeveralTLS starts n such servers that have one authority.
+func SeveralTLS(t testing.TB, n int, args ...string) (list []*TLSServer) {
+	t.Helper()
 	ca := newAuthority(t)
+	for range n {
+		list = append(list, ca.server(t, args...))
+	}
+	return list
+}
+
+func (ca *authority) server(t testing.TB, args ...string) *TLSServer {
+	t.Helper()
+	dir := daemon.Dir(t)
 	file := func(name string) string { return filepath.Join(dir, name) }
 	s := &TLSServer{CA: file("ca.pem"), Cert: file("client.pem"), Key: file("client-key.pem")}
 	writePEM(t, s.CA, "CERTIFICATE", ca.cert.Raw)

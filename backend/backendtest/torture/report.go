@@ -24,6 +24,8 @@ type tally struct {
 	faults  map[string]int
 	strikes []strike
 	thawed  time.Duration
+
+	emptied time.Duration // from the last fault until nobody contended any more
 }
 
 // strike is one fault that befell a run.
@@ -69,6 +71,7 @@ type Report struct {
 	Stranded    int           // contenders that did not get the lock when all was calm
 	Overran     int           // commands that lived on after they were frozen beyond their lease
 	Thawed      time.Duration // the longest life of one such
+	Emptied     time.Duration // from the last fault until nobody contended any more
 	History     string        // why it is not that of a lock
 	Timeline    string
 	Leftovers   []string // on the service
@@ -84,7 +87,7 @@ func (r *run) report() Report {
 	p := Report{
 		Service: r.Service.Name, Seed: r.Seed, Processes: int(r.tally.processes.Load()),
 		Faults: r.tally.faults, Stranded: int(r.tally.stranded.Load()),
-		Overran: int(r.tally.overran.Load()), Thawed: r.tally.thawed,
+		Overran: int(r.tally.overran.Load()), Thawed: r.tally.thawed, Emptied: r.tally.emptied,
 	}
 	for _, e := range events {
 		switch e.What {
@@ -151,7 +154,8 @@ func (p Report) Details() string {
 	for _, name := range slices.Sorted(maps.Keys(p.Faults)) {
 		parts = append(parts, fmt.Sprintf("%s %d", name, p.Faults[name]))
 	}
-	return fmt.Sprintf("%s, seed %d: %s; the longest life after a freeze %v", p.Service, p.Seed, strings.Join(parts, ", "), p.Thawed.Round(time.Millisecond))
+	return fmt.Sprintf("%s, seed %d: %s; the longest life after a freeze %v; the last contender was done %v after the last fault", p.Service, p.Seed,
+		strings.Join(parts, ", "), p.Thawed.Round(time.Millisecond), p.Emptied.Round(time.Millisecond))
 }
 
 // eventuallyNone waits until nothing is left, or returns what stays.

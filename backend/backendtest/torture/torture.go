@@ -151,6 +151,7 @@ func (r *run) contend() {
 	close(r.stop)
 	close(calm)
 	faults.Wait()
+	calmed := time.Now()
 	done := make(chan struct{})
 	go func() {
 		contenders.Wait()
@@ -165,6 +166,7 @@ func (r *run) contend() {
 		r.strand()
 		<-done
 	}
+	r.tally.emptied = time.Since(calmed)
 }
 
 // endAll ends whatever runs, or begins to run, until all contenders are done.

@@ -32,6 +32,7 @@ var services = []struct {
 	{"redis", redisService},
 	{"redis-clock", steppedService},
 	{"redis-sentinel", sentinelService},
+	{"redlock", redlockService},
 	{"zookeeper", zooKeeperService},
 	{"mysql", mysqlService("table")},
 	{"mysql-optimistic", mysqlService("optimistic")},

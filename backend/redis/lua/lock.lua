@@ -302,10 +302,11 @@ local function finish(token, h, ms)
   end
 end
 
--- One holder for Go: token, kind, mode, n, fence, ms held, ms left, flags, owner.
+-- One holder for Go: token, kind, mode, n, fence, ms held, ms left, flags, owner, and the
+-- number of its slot where it has one (see node.lua).
 local function shown(token, h, left)
   local flags = (h.r and 'r' or '') .. (h.d and 't' or '') .. (h.a and 'a' or '')
-  return { token, h.k or '', h.m or S.mode, h.n or S.n, h.f or '0', h.s and now - h.s or -1, left, flags, h.o or '' }
+  return { token, h.k or '', h.m or S.mode, h.n or S.n, h.f or '0', h.s and now - h.s or -1, left, flags, h.o or '', h.i or 0 }
 end
 
 -- The holders, at most limit of them.
