@@ -113,6 +113,7 @@ func zooKeeperChroot(t *testing.T) place {
 func TestScripts(t *testing.T) {
 	for _, b := range backends {
 		t.Run(b.name, func(t *testing.T) {
+			t.Parallel()
 			var files []string
 			for _, dir := range []string{"all", b.name} {
 				found, err := filepath.Glob(filepath.Join("testdata", dir, "*.txtar"))
