@@ -9,8 +9,6 @@ import (
 	"github.com/dlock/dlock/backend/file"
 	"github.com/dlock/dlock/backend/mysql"
 	"github.com/dlock/dlock/backend/redis"
-	"github.com/dlock/dlock/backend/redlock"
-	"github.com/dlock/dlock/backend/tair"
 	"github.com/dlock/dlock/backend/zookeeper"
 )
 
@@ -27,7 +25,6 @@ type setting struct {
 	namespace string
 	chosen    bool // the namespace is not just the default
 	warn      func(msg string)
-	detail    func(msg string) // for --verbose
 }
 
 // schemes lists the lock services.
@@ -43,10 +40,6 @@ var schemes = []scheme{
 	{name: "rediss+sentinel", open: openRedis, namespace: defaultNamespace},
 	{name: "redis+cluster", open: openRedis, namespace: defaultNamespace},
 	{name: "rediss+cluster", open: openRedis, namespace: defaultNamespace},
-	{name: "redlock", open: openRedlock, namespace: defaultNamespace},
-	{name: "redlocks", open: openRedlock, namespace: defaultNamespace},
-	{name: "tair", open: openTair, namespace: defaultNamespace},
-	{name: "tairs", open: openTair, namespace: defaultNamespace},
 	{name: "zk", open: openZooKeeper, namespace: defaultNamespace},
 	{name: "zks", open: openZooKeeper, namespace: defaultNamespace},
 }
@@ -95,24 +88,6 @@ func openRedis(u *url.URL, s setting) (backend.Backend, error) {
 	return redis.New(opts), nil
 }
 
-func openRedlock(u *url.URL, s setting) (backend.Backend, error) {
-	opts, err := redlock.ParseURL(u)
-	if err != nil {
-		return nil, err
-	}
-	opts.Namespace, opts.Warn, opts.Detail = s.namespace, s.warn, s.detail
-	return redlock.New(opts), nil
-}
-
-func openTair(u *url.URL, s setting) (backend.Backend, error) {
-	opts, err := tair.ParseURL(u)
-	if err != nil {
-		return nil, err
-	}
-	opts.Namespace, opts.Warn = s.namespace, s.warn
-	return tair.New(opts), nil
-}
-
 // openZooKeeper puts locks right below the path of the URL where there is one.
 func openZooKeeper(u *url.URL, s setting) (backend.Backend, error) {
 	opts, err := zookeeper.ParseURL(u)
@@ -137,7 +112,6 @@ func (a *app) openURL(raw, source string) (backend.Backend, error) {
 	for _, s := range a.schemes {
 		if u.Scheme == s.name {
 			set := setting{namespace: s.namespace, warn: func(msg string) { a.ui.warn("", "%s", msg) }}
-			set.detail = func(msg string) { a.ui.detail("", "%s", msg) }
 			if a.place.namespaceSet {
 				set.namespace, set.chosen = a.place.namespace, true
 			}
@@ -160,13 +134,7 @@ func parseURL(raw string) (*url.URL, error) {
 		authority, tail = rest[:i], rest[i:]
 	}
 	user, hosts := "", authority
-	i := strings.LastIndexByte(authority, '@')
-	if strings.HasPrefix(scheme, "redlock") { // where each host may have a user of its own
-		if i = strings.IndexByte(authority, '@'); strings.Contains(authority[:max(i, 0)], ",") {
-			i = -1
-		}
-	}
-	if i >= 0 {
+	if i := strings.LastIndexByte(authority, '@'); i >= 0 {
 		user, hosts = authority[:i+1], authority[i+1:]
 	}
 	if !found || !strings.Contains(hosts, ",") {

@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -79,7 +78,6 @@ var backends = []struct {
 }{
 	{"file", false, func(*testing.T) place { return directory }},
 	{"redis", true, redisDatabase},
-	{"redlock", true, redlockDatabases},
 	{"mysql", true, mysqlDatabase("mode=table")},
 	{"mysql-optimistic", true, mysqlDatabase("mode=optimistic")},
 	{"zookeeper", true, zooKeeperChroot},
@@ -92,15 +90,6 @@ func directory(dir string, _ int) string { return "file://" + filepath.Join(dir,
 func redisDatabase(t *testing.T) place {
 	url := redistest.Start(t, "--databases", "1000").URL()
 	return func(_ string, n int) string { return fmt.Sprintf("%s/%d", url, n) }
-}
-
-// redlockDatabases starts three servers; each script has a database of its own on each.
-func redlockDatabases(t *testing.T) place {
-	var addrs []string
-	for range 3 {
-		addrs = append(addrs, redistest.Start(t, "--databases", "1000").Addr())
-	}
-	return func(_ string, n int) string { return fmt.Sprintf("redlock://%s/%d", strings.Join(addrs, ","), n) }
 }
 
 // zooKeeperChroot starts a server; each script has a node of its own.

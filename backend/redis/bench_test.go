@@ -49,7 +49,6 @@ func calls(t testing.TB, s *redistest.Server) (wire, inside int) {
 // crowd is a number of waiters in line, each with connections of its own.
 type crowd struct {
 	address string
-	clients []*redis.Backend
 	entered chan time.Time
 	left    chan time.Time
 	all     sync.WaitGroup

@@ -393,6 +393,9 @@ func (h *history) expiry() record.Time {
 	if err != nil {
 		h.fail("PEXPIRETIME: %v", err)
 	}
+	if at < 0 {
+		h.over = true // it has ended already
+	}
 	return record.Time(at.Milliseconds()) * 1000
 }
 

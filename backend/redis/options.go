@@ -86,7 +86,7 @@ func (o *Options) place(kind string, u *url.URL) (err error) {
 	switch kind {
 	case "":
 		if o.Addrs, err = addrs(u.Host, serverPort); err == nil && len(o.Addrs) > 1 {
-			return invalid("redis:// names one server; several are redis+sentinel://, redis+cluster:// or redlock://")
+			return invalid("redis:// names one server; several are redis+sentinel:// or redis+cluster://")
 		}
 		if path != "" {
 			return errorsFirst(err, o.database(path))

@@ -40,14 +40,8 @@ type script struct {
 	hash func() string
 }
 
-func newScript(parts ...*string) script {
-	text := func() string {
-		all := lockLua
-		for _, part := range parts {
-			all += *part
-		}
-		return all
-	}
+func newScript(body *string) script {
+	text := func() string { return lockLua + *body }
 	return script{text: text, hash: sync.OnceValue(func() string {
 		sum := sha1.Sum([]byte(text()))
 		return hex.EncodeToString(sum[:])
@@ -62,14 +56,6 @@ var (
 	attachScript  = newScript(&attachLua)
 	revokeScript  = newScript(&revokeLua)
 	inspectScript = newScript(&inspectLua)
-
-	nodeTakeScript    = newScript(&nodeLua, &nodeTakeLua)
-	nodeYieldScript   = newScript(&nodeLua, &nodeYieldLua)
-	nodeNumberScript  = newScript(&nodeLua, &nodeNumberLua)
-	nodeRestoreScript = newScript(&nodeLua, &nodeRestoreLua)
-	nodeReleaseScript = newScript(&nodeLua, &releaseLua)
-	nodeLeaveScript   = newScript(&nodeLua, &leaveLua)
-	nodeRevokeScript  = newScript(&nodeLua, &revokeLua)
 )
 
 // run runs a script once. An error means that the outcome is unknown, unless the

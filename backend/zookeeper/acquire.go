@@ -353,7 +353,7 @@ func (c *contender) holders(ctx context.Context) ([]backend.Holder, error) {
 		} else if err != nil {
 			return nil, err
 		}
-		list = append(list, holder(p, e, time.Now().UnixMilli()))
+		list = append(list, holder(p, e, wallMillis()))
 	}
 	return list, nil
 }

@@ -117,7 +117,7 @@ func (b *Backend) fill(st *backend.Status, places []place, entries []entry, ther
 // that counts for nobody.
 func (b *Backend) now(ctx context.Context, s *session, dir string, places []place) (int64, error) {
 	if !slices.ContainsFunc(places, place.leased) {
-		return time.Now().UnixMilli(), nil
+		return wallMillis(), nil
 	}
 	now, err := call(ctx, s, func(c *zk.Conn) (int64, error) {
 		path, err := c.Create(dir+"/_now_", nil, zk.FlagEphemeralSequential, b.opts.acl())
@@ -134,10 +134,13 @@ func (b *Backend) now(ctx context.Context, s *session, dir string, places []plac
 		return stat.Ctime, nil
 	})
 	if is(err, zk.ErrNoNode) { // all of them have gone, and the lock's node with them
-		return time.Now().UnixMilli(), nil
+		return wallMillis(), nil
 	}
 	return now, err
 }
+
+// wallMillis is our own clock, good only to show how long ago something was.
+func wallMillis() int64 { return time.Now().UnixMilli() }
 
 // left is what is left of the lease of a place without a process.
 func left(e entry, now int64) time.Duration { return e.lasts() - elapsed(now, e.stat.Mtime) }

@@ -50,7 +50,7 @@ func (b *Backend) read(ctx context.Context, s *session, path string) (entry, err
 // goes away.
 func (b *Backend) readAndWatch(ctx context.Context, s *session, path string) (entry, <-chan zk.Event, error) {
 	var events <-chan zk.Event
-	e, err := call(ctx, s, func(c *zk.Conn) (watchedEntry, error) {
+	e, err := watch(ctx, s, path, func(c *zk.Conn) (watchedEntry, error) {
 		data, stat, events, err := c.GetW(path)
 		e, err := decode(data, stat, err)
 		return watchedEntry{e, events}, err

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/go-zookeeper/zk"
 
@@ -78,7 +77,7 @@ func (b *Backend) revoke(ctx context.Context, s *session, dir string, p place, n
 		}
 		switch {
 		case err == nil:
-			return holder(p, e, time.Now().UnixMilli()), nil
+			return holder(p, e, wallMillis()), nil
 		case is(err, zk.ErrNoNode):
 			return backend.Holder{}, backend.ErrLost
 		case !is(err, zk.ErrBadVersion):

@@ -45,15 +45,16 @@ type session struct {
 	up      bool
 	over    bool
 	closing bool
-	dialErr error // why there is no connection; nil if unknown
-	wire    *wire // the latest
+	dialErr error           // why there is no connection; nil if unknown
+	wire    *wire           // the latest
+	watched map[string]bool // the paths that the library watches for us
 }
 
 // open starts a session that lasts for about timeout without a sign of life.
 func (b *Backend) open(timeout time.Duration) (*session, error) {
 	s := &session{
 		b: b, poke: make(chan struct{}, 1), gone: make(chan struct{}), stop: make(chan struct{}),
-		greeted: make(chan struct{}), introduced: make(chan struct{}),
+		greeted: make(chan struct{}), introduced: make(chan struct{}), watched: map[string]bool{},
 	}
 	timeout = min(timeout, math.MaxInt32*time.Millisecond)
 	var err error
@@ -216,6 +217,9 @@ func (s *session) finish() {
 
 // event is called by the library for each change of its state, and each watch that fires.
 func (s *session) event(e zk.Event) {
+	s.mu.Lock()
+	delete(s.watched, e.Path)
+	s.mu.Unlock()
 	if e.Type == zk.EventSession {
 		s.mu.Lock()
 		switch e.State {
@@ -290,9 +294,10 @@ func (s *session) drop() {
 // cut ends the connection.
 func (s *session) cut() {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.wire != nil {
-		s.wire.Close()
+	w := s.wire
+	s.mu.Unlock()
+	if w != nil {
+		w.Close()
 	}
 }
 
@@ -367,6 +372,29 @@ func call[T any](ctx context.Context, s *session, request func(*zk.Conn) (T, err
 func do(ctx context.Context, s *session, request func(*zk.Conn) error) error {
 	_, err := call(ctx, s, func(c *zk.Conn) (struct{}, error) { return struct{}{}, request(c) })
 	return err
+}
+
+// watch makes a request that sets a watch on a path.
+func watch[T any](ctx context.Context, s *session, path string, request func(*zk.Conn) (T, error)) (T, error) {
+	return call(ctx, s, func(c *zk.Conn) (T, error) {
+		s.mu.Lock()
+		s.watched[path] = true
+		s.mu.Unlock()
+		v, err := request(c)
+		if err != nil {
+			s.mu.Lock()
+			delete(s.watched, path)
+			s.mu.Unlock()
+		}
+		return v, err
+	})
+}
+
+// watches tells whether the library watches anything.
+func (s *session) watches() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.watched) > 0
 }
 
 // expired tells whether the session is over for which the request was made.

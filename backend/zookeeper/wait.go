@@ -80,7 +80,7 @@ func (c *contender) watchPlace(ctx context.Context, p place, changes bool) (ther
 			return false, nil // it was admitted meanwhile
 		}
 	} else {
-		events, err = call(ctx, c.s, func(conn *zk.Conn) (<-chan zk.Event, error) {
+		events, err = watch(ctx, c.s, path, func(conn *zk.Conn) (<-chan zk.Event, error) {
 			_, _, events, err := conn.ChildrenW(path)
 			return events, err
 		})

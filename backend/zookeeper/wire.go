@@ -22,23 +22,67 @@ type wire struct {
 	greeted bool
 	frame   []byte // the beginning of the frame that is being read
 	rest    int    // of it, not to be looked at
+
+	watched chan struct{} // closed when the session's watches were set again; nil: it had none
+	isShut  bool
 }
 
 // Write sends one frame; the library writes each in one piece.
 func (w *wire) Write(b []byte) (int, error) {
 	w.mu.Lock()
 	w.sent = append(w.sent, w.s.b.clock())
+	if w.greeted && isSetWatches(b) {
+		w.open()
+	}
 	w.mu.Unlock()
 	return w.Conn.Write(b)
 }
 
-// Read receives a piece of a frame.
+// Read receives a piece of a frame. The first after the greeting waits until the library
+// has set its watches again: it asks for what changed after the latest answer, and reads
+// without a lock which that was.
 func (w *wire) Read(b []byte) (int, error) {
+	w.mu.Lock()
+	watched := w.watched
+	if len(w.frame) > 0 || w.rest > 0 {
+		watched = nil
+	}
+	w.mu.Unlock()
+	if watched != nil {
+		select {
+		case <-watched:
+		case <-time.After(handshakeLimit):
+		}
+	}
 	n, err := w.Conn.Read(b)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.scan(b[:n])
 	return n, err
+}
+
+// Close ends the connection.
+func (w *wire) Close() error {
+	w.mu.Lock()
+	w.isShut = true
+	w.open()
+	w.mu.Unlock()
+	return w.Conn.Close()
+}
+
+// open lets the answers in; w.mu is held.
+func (w *wire) open() {
+	if w.watched != nil {
+		close(w.watched)
+		w.watched = nil
+	}
+}
+
+// isSetWatches tells whether a request is the one that sets watches again: length and
+// number come before the kind.
+func isSetWatches(frame []byte) bool {
+	const kind = 101
+	return len(frame) >= 12 && binary.BigEndian.Uint32(frame[8:]) == kind
 }
 
 // SetReadDeadline keeps the handshake within its limit.
@@ -89,6 +133,9 @@ func (w *wire) received(body []byte) {
 		return
 	}
 	w.greeted = true
+	if w.s.watches() && !w.isShut {
+		w.watched = make(chan struct{})
+	}
 	granted := time.Duration(binary.BigEndian.Uint32(body[4:])) * time.Millisecond
 	w.s.connected(sent, granted, int64(binary.BigEndian.Uint64(body[8:])))
 }

@@ -2,6 +2,8 @@ package zookeeper
 
 import (
 	"encoding/binary"
+	"io"
+	"net"
 	"testing"
 	"time"
 
@@ -68,4 +70,44 @@ func FuzzWire(f *testing.F) {
 			t.Errorf("%d bytes are kept", len(w.frame))
 		}
 	})
+}
+
+// TestWireHoldsAnswersUntilWatchesAreSet: the library reads which answer was its latest
+// while it sets its watches again, so none may come in before.
+func TestWireHoldsAnswersUntilWatchesAreSet(t *testing.T) {
+	for _, end := range []struct {
+		name string
+		by   func(*wire)
+	}{
+		{"watches set", func(w *wire) { w.Write(frame(7, 101, 0, 0)) }},
+		{"closed", func(w *wire) { w.Close() }},
+	} {
+		t.Run(end.name, func(t *testing.T) {
+			ours, theirs := net.Pipe()
+			defer theirs.Close()
+			go io.Copy(io.Discard, theirs)
+			s := &session{b: &Backend{clock: boottime.Now}, greeted: make(chan struct{}), gone: make(chan struct{}), stop: make(chan struct{})}
+			s.watched = map[string]bool{"/x": true}
+			w := &wire{Conn: ours, s: s, sent: make([]boottime.Instant, 1)}
+			w.scan(frame(0, 10_000, 0x1234, 21))
+			read := make(chan struct{})
+			go func() { w.Read(make([]byte, 4)); close(read) }()
+			w.Write(frame(6, 4, 0, 0)) // another request lets nothing in
+			w.mu.Lock()
+			holds := w.watched != nil
+			w.mu.Unlock()
+			if !holds {
+				t.Error("answers come in before the watches are set")
+			}
+			end.by(w)
+			w.mu.Lock()
+			holds = w.watched != nil
+			w.mu.Unlock()
+			if holds {
+				t.Error("answers are still held back")
+			}
+			ours.Close()
+			<-read
+		})
+	}
 }

@@ -36,6 +36,9 @@ func (p *plain) Acquire(ctx context.Context, req backend.Request) (backend.Hold,
 		got, err := p.client.SetNX(ctx, req.Name, req.Token, req.TTL).Result()
 		if got && err == nil {
 			fence, err := p.client.Incr(ctx, req.Name+":fence").Uint64()
+			if ctx.Err() != nil {
+				return nil, context.Cause(ctx)
+			}
 			return &plainHold{p, backend.Grant{Token: req.Token, Fence: fence, Lease: backend.Lease{Sent: sent, TTL: req.TTL}}}, err
 		}
 		select {

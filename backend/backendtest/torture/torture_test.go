@@ -31,7 +31,6 @@ var services = []struct {
 	{"file", fileService},
 	{"redis", redisService},
 	{"redis-sentinel", sentinelService},
-	{"redlock", redlockService},
 	{"zookeeper", zooKeeperService},
 	{"mysql", mysqlService("table")},
 	{"mysql-optimistic", mysqlService("optimistic")},

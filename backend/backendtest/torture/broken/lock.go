@@ -1,3 +1,5 @@
+//go:build linux
+
 package main
 
 import (
@@ -96,7 +98,7 @@ func (l *lock) takeByClock(ctx context.Context) (bool, error) {
 	if err != nil || old > now.UnixNano() {
 		return false, nil
 	}
-	before, err := l.client.GetSet(ctx, l.name, l.token).Int64()
+	before, err := l.client.Do(ctx, "GETSET", l.name, l.token).Int64()
 	return before == old, err
 }
 

@@ -1,3 +1,5 @@
+//go:build linux
+
 // Command broken is a lock program on Redis with one fault of its own choice, to show
 // that the torture harness finds it:
 //

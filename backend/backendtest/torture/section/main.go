@@ -1,3 +1,5 @@
+//go:build linux
+
 // Command section is the critical section of the torture harness, run by a lock
 // program as its command:
 //
