@@ -119,7 +119,8 @@ func (c *contender) ask(ctx context.Context) (backend.Hold, error) {
 			c.answered = c.b.clock()
 			return h, err
 		}
-		if errors.Is(err, errSession) {
+		if errors.Is(err, errSession) && c.s != nil {
+			_ = c.b.destroySession(ctx, c.s.id) // in case that it was only the place that has ended
 			c.restart()
 		}
 		trouble := c.b.clock().Sub(c.answered)
@@ -214,12 +215,14 @@ func (c *contender) grab(ctx context.Context) (backend.Hold, error) {
 	if v.index(c.req.Token) == 0 {
 		return c.granted(r.at(c.keys.lock()).ModifyIndex), nil
 	}
+	c.unsure = true
 	ops = []*api.KVTxnOp{sessionOp(api.KVCheckSession, c.keys.lock(), c.s.id, nil), bare(api.KVDelete, c.keys.lock(), 0)}
 	if c.req.NoWait {
 		ops = append(ops, bare(api.KVDelete, c.keys.entry(), 0))
 		c.inLine = false
 	}
 	_, err = c.b.txn(ctx, ops...)
+	c.unsure = err != nil
 	return nil, err
 }
 
@@ -268,8 +271,12 @@ func (c *contender) look(ctx context.Context) (h backend.Hold, again bool, err e
 		return nil, false, errSession
 	case i < 0:
 		i, contenders = len(contenders), append(contenders, line.Contender{Mode: c.req.Mode})
+	case c.view.entries[i].session != c.s.id && c.view.holds(c.view.entries[i]):
+		return c.adopt(ctx)
+	case c.view.entries[i].session != c.s.id: // the place of an earlier session, which ends soon
+		return nil, false, errSession
 	case c.view.holds(c.view.entries[i]): // an answer went missing
-		return c.granted(c.view.fence(c.view.entries[i])), false, nil
+		return c.confirmed(ctx, c.view.lock.Session, c.view.fence(c.view.entries[i]))
 	}
 	c.decision = line.Decide(contenders, i)
 	if p := c.decision.Conflict; p >= 0 {
@@ -301,6 +308,9 @@ func (c *contender) adopt(ctx context.Context) (backend.Hold, bool, error) {
 	h.detached = c.req.Detached
 	sent := c.b.clock()
 	if err := c.b.renewSession(ctx, h.session); err != nil {
+		return nil, false, err
+	}
+	if _, _, err := h.check(ctx); err != nil { // which renews the group's session
 		return nil, false, err
 	}
 	h.lease = h.leaseOf(sent, h.session.ttl)
@@ -350,7 +360,7 @@ func (c *contender) passAs(ctx context.Context, s *session) (backend.Hold, bool,
 	if err != nil {
 		return nil, false, err
 	}
-	switch c.unsure = false; {
+	switch c.unsure = r.ok; {
 	case r.session:
 		return nil, false, errSession
 	case !r.ok && !r.delayed: // somebody was faster
@@ -360,30 +370,27 @@ func (c *contender) passAs(ctx context.Context, s *session) (backend.Hold, bool,
 		return nil, false, &backend.BusyError{Holders: c.view.holders()}
 	}
 	c.s, c.inLine = s, true
-	fence := r.at(entry)
-	if c.req.Mode.Kind == backend.Exclusive {
-		fence = r.at(c.keys.lock())
+	lock := r.at(c.keys.lock())
+	switch {
+	case c.req.Mode.Kind == backend.Exclusive:
+		return c.granted(lock.ModifyIndex), false, nil
+	case st.made != nil: // after our own, and so lasts as long
+		return c.granted(r.at(entry).ModifyIndex), false, nil
 	}
+	return c.confirmed(ctx, lock.Session, r.at(entry).ModifyIndex)
+}
+
+// confirmed is the hold of a lock that was taken, once the session that has .lock for a
+// group lasts as long as our lease. It reports true when the group has got another one.
+func (c *contender) confirmed(ctx context.Context, group string, fence uint64) (backend.Hold, bool, error) {
 	if c.req.Mode.Kind == backend.Shared {
-		if h, err := c.joined(ctx, st); h == nil {
+		if err := c.b.renewSession(ctx, &session{id: group}); errors.Is(err, backend.ErrLost) {
+			return nil, true, nil
+		} else if err != nil {
 			return nil, false, err
 		}
 	}
-	return c.granted(fence.ModifyIndex), false, nil
-}
-
-// joined sees to it that the session of the group lasts as long as our lease.
-func (c *contender) joined(ctx context.Context, st step) (*session, error) {
-	if st.made != nil {
-		return st.made, nil
-	}
-	g := &session{id: c.view.lock.Session}
-	if err := c.b.renewSession(ctx, g); errors.Is(err, backend.ErrLost) {
-		return nil, errSession
-	} else if err != nil {
-		return nil, err
-	}
-	return g, nil
+	return c.granted(fence), false, nil
 }
 
 // granted is the hold of a lock that was taken.

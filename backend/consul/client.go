@@ -8,6 +8,7 @@ import (
 	"log"
 	"net/http"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -153,6 +154,28 @@ func (b *Backend) renewSession(ctx context.Context, s *session) error {
 	return nil
 }
 
+// awaitEnd waits until a session has ended, at most for d.
+func (b *Backend) awaitEnd(ctx context.Context, id string, d time.Duration) error {
+	c, err := b.client()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, d+d/16+blockLimit)
+	defer cancel()
+	q := query(ctx)
+	q.WaitTime = d
+	for {
+		s, meta, err := c.Session().Info(id, q)
+		if err != nil {
+			return b.opts.translate(ctx, err)
+		}
+		if s == nil || q.WaitIndex != 0 {
+			return nil
+		}
+		q.WaitIndex = max(1, meta.LastIndex)
+	}
+}
+
 // destroySession ends a session, and what it holds.
 func (b *Backend) destroySession(ctx context.Context, id string) error {
 	c, err := b.client()
@@ -171,9 +194,10 @@ type result struct {
 	pairs   []*api.KVPair
 }
 
-// at finds a key in what the transaction wrote or read; nil if it is not there.
+// at finds a key as the transaction has left it; nil if it is not there. A step that only
+// checks a key tells it, too, as it was before.
 func (r result) at(key string) *api.KVPair {
-	for _, p := range r.pairs {
+	for _, p := range slices.Backward(r.pairs) {
 		if p.Key == key {
 			return p
 		}

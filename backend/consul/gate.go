@@ -85,12 +85,12 @@ func (b *Backend) enterShared(ctx context.Context, v *view, s *session, rec reco
 	return b.regroup(ctx, v, s, g)
 }
 
-// prune forgets the members that have ended uncleanly.
+// prune forgets the members that have ended uncleanly, but for the lock-delay due to them.
 func (v *view) prune(g *group) {
-	for token := range g.Members {
+	for token, m := range g.Members {
 		if v.find(token) == nil {
 			delete(g.Members, token)
-			g.Dirty = true
+			g.Settle = max(g.Settle, m.Delay)
 		}
 	}
 }
@@ -123,12 +123,9 @@ func (b *Backend) regroup(ctx context.Context, v *view, s *session, g group) (st
 }
 
 func (b *Backend) enterSlots(v *view, s *session, rec record) (step, error) {
-	sem, index := semaphore{Limit: rec.Mode.N, Holders: map[string]bool{}}, uint64(0)
-	if v.lock != nil {
-		index = v.lock.ModifyIndex
-		if v.lock.Session != "" {
-			return step{}, errGate
-		}
+	sem := semaphore{Limit: rec.Mode.N, Holders: map[string]bool{}}
+	if v.lock != nil && v.lock.Session != "" {
+		return step{}, errGate
 	}
 	dead, live := v.slots()
 	switch {
@@ -147,7 +144,17 @@ func (b *Backend) enterSlots(v *view, s *session, rec record) (step, error) {
 	sem.Holders[s.id] = true
 	contender := sessionOp(api.KVLock, v.keys.contender(s.id), s.id, nil)
 	contender.Flags = api.SemaphoreFlagValue
-	return step{ops: append(v.settle(s, dead), op(api.KVCAS, v.keys.lock(), sem, index), contender)}, nil
+	ops := append(v.settle(s, dead), contender)
+	if v.sem != nil {
+		return step{ops: append(ops, op(api.KVCAS, v.keys.lock(), sem, v.lock.ModifyIndex))}, nil
+	}
+	// Whoever had .lock before, alone or with a group, may be dying: only a step that
+	// locks it is refused until the lock-delay is over.
+	check := bare(api.KVCheckNotExists, v.keys.lock(), 0)
+	if v.lock != nil {
+		check = bare(api.KVCheckIndex, v.keys.lock(), v.lock.ModifyIndex)
+	}
+	return step{ops: append(ops, append([]*api.KVTxnOp{check}, sessionOp(api.KVLock, v.keys.lock(), s.id, sem), sessionOp(api.KVUnlock, v.keys.lock(), s.id, sem))...)}, nil
 }
 
 // clone is the holders of the semaphore, those that are none left out.
@@ -196,7 +203,7 @@ func (b *Backend) exitShared(ctx context.Context, v *view, e *entry) (step, erro
 	switch {
 	case len(g.Members) > 0:
 		return b.regroup(ctx, v, nil, g)
-	case g.Dirty:
+	case g.Settle > 0:
 		// The key in the line stays until the group's session is gone: Consul looks at the
 		// lock-delay before it puts a request in order, so nobody may be woken earlier.
 		g.Ended = true

@@ -165,6 +165,9 @@ func (h *hold) release(ctx context.Context, tail time.Duration) error {
 		}
 		e := v.find(h.keys.token)
 		if e == nil || !v.holds(e) || v.record(e).Tail {
+			if !h.detached { // the group has ended, say, but our place has not
+				_ = h.b.destroySession(ctx, h.session.id)
+			}
 			return backend.ErrLost
 		}
 		var done bool
@@ -231,7 +234,10 @@ func (h *hold) watch() {
 	}
 	var ctx context.Context
 	ctx, h.stop = context.WithCancel(context.Background())
-	h.lost = make(chan error, 1)
+	h.lost = make(chan error, 2)
+	if h.mode.Kind == backend.Shared {
+		go h.watchGroup(ctx)
+	}
 	go func() {
 		for pause, index := watchDelay, uint64(0); ; pause = 0 {
 			select {
@@ -260,6 +266,29 @@ func (h *hold) watch() {
 			}
 		}
 	}()
+}
+
+// watchGroup watches the session that has .lock for a group: whoever ends it ends all its
+// holds, and of .lock itself every member that comes or goes would tell.
+func (h *hold) watchGroup(ctx context.Context) {
+	for pause := watchDelay; ; pause = 0 {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause):
+		}
+		v, _, err := h.check(ctx)
+		if err == nil {
+			err = h.b.awaitEnd(ctx, v.lock.Session, max(h.session.ttl, shortest))
+		}
+		switch {
+		case errors.Is(err, backend.ErrLost), errors.Is(err, backend.ErrRevoked):
+			h.lost <- err
+			return
+		case err != nil && !h.rest(ctx):
+			return
+		}
+	}
 }
 
 // rest pauses after a query that failed.

@@ -33,8 +33,8 @@ type group struct {
 	TTL     int64             `json:"ttl"`
 	Delay   int64             `json:"delay"`
 	Members map[string]member `json:"members"`
-	Dirty   bool              `json:"dirty,omitempty"` // a member ended uncleanly: the lock-delay has to follow
-	Ended   bool              `json:"ended,omitempty"` // its session is being destroyed
+	Settle  int64             `json:"settle,omitempty"` // the lock-delay of members that ended uncleanly: it has to follow
+	Ended   bool              `json:"ended,omitempty"`  // its session is being destroyed
 }
 
 // member is what a shared hold needs of the group's session.
@@ -43,8 +43,9 @@ type member struct {
 	Delay int64 `json:"delay"`
 }
 
-// wants is what the group's session has to be, for all members.
+// wants is what the group's session has to be, for all members and those that were.
 func (g group) wants() (ttl, delay time.Duration) {
+	delay = time.Duration(g.Settle) * time.Millisecond
 	for _, m := range g.Members {
 		ttl, delay = max(ttl, time.Duration(m.TTL)*time.Millisecond), max(delay, time.Duration(m.Delay)*time.Millisecond)
 	}
