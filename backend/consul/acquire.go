@@ -39,6 +39,7 @@ type contender struct {
 	unsure   bool             // a request that takes the lock has not been answered
 	trouble  error            // why the session could not be renewed at the last try
 	quick    bool             // it may be our turn: ask for the lock before looking
+	head     bool             // the only one before us has gone
 	answered boottime.Instant // when the service last did its work
 	view     *view            // as last seen
 	decision line.Decision
@@ -167,7 +168,7 @@ func (c *contender) short() bool { return c.req.Detached && c.inLine && c.req.TT
 
 // restart forgets a session that has ended, and the place that went with it.
 func (c *contender) restart() {
-	c.s, c.inLine, c.quick, c.unsure = nil, false, true, false
+	c.s, c.inLine, c.quick, c.head, c.unsure = nil, false, true, false, false
 	c.places++
 	c.keys.again = fmt.Sprint(".", c.places)
 }
@@ -199,8 +200,11 @@ func (c *contender) grab(ctx context.Context) (backend.Hold, error) {
 	if !c.inLine {
 		ops = append(ops, sessionOp(api.KVLock, c.keys.entry(), c.s.id, rec))
 	}
+	if !c.head { // the line is long; who comes later gets behind us
+		ops = append(ops, bare(api.KVGetTree, c.keys.line, 0))
+	}
 	c.unsure = true
-	r, err := c.b.txn(ctx, append(ops, bare(api.KVGetTree, c.keys.line, 0))...)
+	r, err := c.b.txn(ctx, ops...)
 	if err != nil {
 		return nil, err
 	}
@@ -211,8 +215,7 @@ func (c *contender) grab(ctx context.Context) (backend.Hold, error) {
 		return nil, nil
 	}
 	c.inLine = true
-	v := newView(c.keys, r.pairs)
-	if v.index(c.req.Token) == 0 {
+	if c.head || newView(c.keys, r.pairs).index(c.req.Token) == 0 {
 		return c.granted(r.at(c.keys.lock()).ModifyIndex), nil
 	}
 	c.unsure = true

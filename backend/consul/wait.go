@@ -121,8 +121,9 @@ func (c *contender) listen(ctx context.Context) error {
 		return c.listenGate(ctx, d)
 	case len(c.decision.Watch) == 1:
 		p := c.view.entries[c.decision.Watch[0]].pair
-		_, _, err := c.b.block(ctx, p.Key, false, p.ModifyIndex, d)
-		c.quick = err == nil && c.decision.Watch[0] == 0
+		pairs, _, err := c.b.block(ctx, p.Key, false, p.ModifyIndex, d)
+		c.head = err == nil && len(pairs) == 0 && c.decision.Watch[0] == 0
+		c.quick = c.head
 		return c.pauseAfter(ctx, err)
 	}
 	return c.listenTree(ctx, c.keys.line, d, c.view.pairs())

@@ -32,6 +32,7 @@ var services = []struct {
 	{"redis", redisService},
 	{"redis-sentinel", sentinelService},
 	{"zookeeper", zooKeeperService},
+	{"consul", consulService},
 	{"mysql", mysqlService("table")},
 	{"mysql-optimistic", mysqlService("optimistic")},
 	{"mysql-pessimistic", mysqlService("pessimistic")},
