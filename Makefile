@@ -14,8 +14,10 @@ DURATION ?= 10m
 build:
 	CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o dlock .
 
+# Consul is built here, once, and not beside tests that keep deadlines.
 deps:
 	./tools/install-deps
+	go test -timeout 25m ./backend/backendtest/consultest
 
 TESTFLAGS = -race -parallel 6 -timeout 25m
 

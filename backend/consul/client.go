@@ -53,6 +53,7 @@ func newClient(o Options) (*client, error) {
 		c.HttpAuth = u.HttpAuth
 	}
 	c.Transport.MaxIdleConnsPerHost = 2
+	c.Transport.DisableCompression = true // it costs the agent more than it saves
 	made, err := api.NewClient(c)
 	if err != nil {
 		return nil, fmt.Errorf("%w: the settings of the Consul client: %s", backend.ErrInvalid, err)

@@ -156,10 +156,12 @@ func (s *Server) Cont() { s.daemon.Cont() }
 // Kill ends the server with SIGKILL.
 func (s *Server) Kill() { s.daemon.Kill() }
 
-// Restart kills the server if it lives, and starts it with the same ports and data.
-func (s *Server) Restart() {
+// Restart kills the server if it lives, and starts it with the same ports and data, and
+// with arguments of its own from now on.
+func (s *Server) Restart(args ...string) {
 	s.t.Helper()
 	s.Kill()
+	s.args = append(s.args, args...)
 	if err := errors.Join(s.launch(), s.awaitLeader()); err != nil {
 		s.t.Fatal(err)
 	}
