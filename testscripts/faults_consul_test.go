@@ -114,9 +114,15 @@ func TestConsulCommandIsDeadBeforeAnybodyElseHasTheLock(t *testing.T) {
 func cutOffConsul(t *testing.T, s *consultest.Server, end func(*leased, *relay.Relay, *consultest.Server) func() int) {
 	ttl := time.Second + rand.N(3*time.Second)
 	r := relay.New(t, s.Addr())
-	l := startLeased(t, consulURL(r.Addr()), "run", "--ttl", ttl.Round(time.Millisecond).String(), "--grace", "1", "j", "--", "sh", "-c", tree)
+	args, modes := []string{"run"}, []backend.Mode{backendtest.Exclusive, backendtest.Slots(2), backendtest.Shared}
+	if rand.N(2) == 0 {
+		args, modes = append(args, "--shared"), modes[:2]
+	}
+	mode := modes[rand.N(len(modes))]
+	t.Logf("%v, then %v", args, mode)
+	l := startLeased(t, consulURL(r.Addr()), append(args, "--ttl", ttl.Round(time.Millisecond).String(), "--grace", "1", "j", "--", "sh", "-c", tree)...)
 	l.awaitStart()
-	next := backendtest.Wait(t, consulLock(t, s), backendtest.Request("j", backendtest.Exclusive))
+	next := backendtest.Wait(t, consulLock(t, s), backendtest.Request("j", mode))
 	time.Sleep(rand.N(ttl))
 	began := time.Now()
 	code := end(l, r, s)
