@@ -236,7 +236,7 @@ func TestConsulReleaseIntoAHole(t *testing.T) {
 	backendtest.MustRelease(t, backendtest.MustAcquire(t, consulLock(t, s), backendtest.NoWait(backendtest.Request("j", backendtest.Exclusive))))
 }
 
-// TestConsulThatDoesNotAnswerEndsTheWait: B11.
+// TestConsulThatDoesNotAnswerEndsTheWait: whether it waits or not, it says so in time.
 func TestConsulThatDoesNotAnswerEndsTheWait(t *testing.T) {
 	silent, _ := silentListener(t)
 	for what, addr := range map[string]string{"silent": silent, "closed": "127.0.0.1:1", "unresolvable": "nowhere.invalid:8500"} {
@@ -255,19 +255,21 @@ func TestConsulThatDoesNotAnswerEndsTheWait(t *testing.T) {
 	}
 }
 
-// TestConsulTTLIsRaisedOnce: a TTL that the server does not have.
+// TestConsulTTLIsRaisedOnce: TTLs that the server does not have.
 func TestConsulTTLIsRaisedOnce(t *testing.T) {
 	s := consultest.Start(t, `session_ttl_min = "10s"`)
-	l := startLeased(t, consulURL(s.Addr()), "run", "--ttl", "2s", "j", "--", "sh", "-c", until(0))
-	l.awaitStart()
-	st := backendtest.InspectOne(t, consulLock(t, s), "j")
-	if len(st.Holders) != 1 || st.Holders[0].Left != 10*time.Second {
-		t.Errorf("shown as %+v", st.Holders)
-	}
-	l.write("go")
-	l.wantCode(0)
-	if said := l.said(); strings.Count(said, "10s") != 1 {
-		t.Errorf("stderr:\n%s", said)
+	for _, ttl := range []string{"1s", "7500ms", "9999ms"} {
+		l := startLeased(t, consulURL(s.Addr()), "run", "--ttl", ttl, "j", "--", "sh", "-c", until(0))
+		l.awaitStart()
+		st := backendtest.InspectOne(t, consulLock(t, s), "j")
+		if len(st.Holders) != 1 || st.Holders[0].Left != 10*time.Second {
+			t.Errorf("%s is shown as %+v", ttl, st.Holders)
+		}
+		l.write("go")
+		l.wantCode(0)
+		if said := l.said(); strings.Count(said, "10s") != 1 {
+			t.Errorf("%s: stderr:\n%s", ttl, said)
+		}
 	}
 }
 

@@ -98,7 +98,7 @@ func BenchmarkHandOver(b *testing.B) {
 // TestHandOverCostsTheSameForAnyNumberOfWaiters counts requests: those of the release,
 // the one that wakes, the one that takes, and the end of a blocking query now and then.
 func TestHandOverCostsTheSameForAnyNumberOfWaiters(t *testing.T) {
-	const limit = 6
+	const limit = 5
 	server := consultest.Start(t)
 	for _, n := range []int{5, 50} {
 		counter := consultest.Count(t, server)

@@ -10,6 +10,7 @@ import (
 	"github.com/dlock/dlock/backend"
 	"github.com/dlock/dlock/backend/backendtest"
 	"github.com/dlock/dlock/backend/backendtest/consultest"
+	"github.com/dlock/dlock/backend/backendtest/relay"
 )
 
 // destroy ends the session that has a key.
@@ -120,4 +121,25 @@ func TestFenceBesideForeignKey(t *testing.T) {
 		t.Errorf("fence %d, key %+v, %v", h.Grant().Fence, p, err)
 	}
 	backendtest.MustRelease(t, h)
+}
+
+// TestCutsDoNotKeepAWaiter: a query that was cut off is made again, long before the time
+// for which it would have run.
+func TestCutsDoNotKeepAWaiter(t *testing.T) {
+	server := consultest.Start(t)
+	r := relay.New(t, server.Addr())
+	b, far := open(t, server.URL()+"/x", ""), open(t, "consul://"+r.Addr()+"/x", "")
+	defer b.Close()
+	defer far.Close()
+	h := backendtest.MustAcquire(t, b, backendtest.Request("j", backendtest.Exclusive))
+	req := backendtest.Request("j", backendtest.Exclusive)
+	req.TTL = time.Hour
+	w := backendtest.Wait(t, far, req)
+	for range 3 {
+		time.Sleep(300 * time.Millisecond)
+		r.Cut()
+		w.StillWaits(t)
+	}
+	backendtest.MustRelease(t, h)
+	backendtest.MustRelease(t, w.Hold(t))
 }
