@@ -1,5 +1,5 @@
 # make build   the binary, ./dlock
-# make test    installs what is missing, then runs every test
+# make test    installs what is missing, builds Consul for the tests, then runs every test
 # make lint    go vet and staticcheck, also for the other systems
 # make full    every test with all its repetitions (an hour or so)
 # make torture    contenders under faults, for DURATION, over all services or BACKEND, from SEED
@@ -17,7 +17,7 @@ build:
 # Consul is built here, once, and not beside tests that keep deadlines.
 deps:
 	./tools/install-deps
-	go test -timeout 25m ./backend/backendtest/consultest
+	go test -race -timeout 25m ./backend/backendtest/consultest
 
 TESTFLAGS = -race -parallel 6 -timeout 25m
 

@@ -268,7 +268,7 @@ func build() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	c := exec.Command("go", "build", "-o", path+".new", "github.com/hashicorp/consul")
+	c := exec.Command("go", "build", "-ldflags=-s -w", "-o", path+".new", "github.com/hashicorp/consul")
 	c.Dir, c.Env = module, append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := c.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%w\n%s", err, out)
