@@ -143,3 +143,26 @@ func TestCutsDoNotKeepAWaiter(t *testing.T) {
 	backendtest.MustRelease(t, h)
 	backendtest.MustRelease(t, w.Hold(t))
 }
+
+// TestReadersSleep: holds of others, on the same lock or elsewhere, cost a reader nothing.
+func TestReadersSleep(t *testing.T) {
+	const others = 40
+	server := consultest.Start(t)
+	counter := consultest.Count(t, server)
+	reader, b := open(t, counter.URL+"/x", ""), open(t, server.URL()+"/x", "")
+	defer reader.Close()
+	defer b.Close()
+	req := backendtest.Request("j", backendtest.Shared)
+	req.TTL = time.Hour
+	h := backendtest.MustAcquire(t, reader, req)
+	time.Sleep(time.Second) // the watch has begun
+	before := counter.Requests()
+	for range others {
+		backendtest.MustRelease(t, backendtest.MustAcquire(t, b, backendtest.Request("j", backendtest.Shared)))
+		backendtest.MustRelease(t, backendtest.MustAcquire(t, b, backendtest.Request("k", backendtest.Exclusive)))
+	}
+	if n := counter.Requests() - before; n > others/4 {
+		t.Errorf("%d requests of a reader while others came and went %d times", n, others)
+	}
+	backendtest.MustRelease(t, h)
+}
