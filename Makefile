@@ -9,15 +9,21 @@
 FUZZTIME ?= 30s
 DURATION ?= 10m
 
-.PHONY: build test full torture lint fuzz bench-startup deps
+.PHONY: build test full torture lint fuzz bench-startup deps debian consul
 
 build:
 	CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o dlock .
 
-# Consul is built here, once, and not beside tests that keep deadlines.
+# Consul is built here, once, while packages are fetched, and not beside tests that keep
+# deadlines: from an empty cache it takes both processors for some minutes.
 deps:
+	$(MAKE) -j2 debian consul
+
+debian:
 	./tools/install-deps
-	go test -race -timeout 25m ./backend/backendtest/consultest
+
+consul:
+	CGO_ENABLED=0 go test -timeout 25m ./backend/backendtest/consultest
 
 TESTFLAGS = -race -parallel 6 -timeout 25m
 
