@@ -1,5 +1,5 @@
 # make build   the binary, ./dlock
-# make test    installs what is missing, then runs every test
+# make test    installs what is missing, builds Consul for the tests, then runs every test
 # make lint    go vet and staticcheck, also for the other systems
 # make full    every test with all its repetitions (an hour or so)
 # make torture    contenders under faults, for DURATION, over all services or BACKEND, from SEED
@@ -9,13 +9,21 @@
 FUZZTIME ?= 30s
 DURATION ?= 10m
 
-.PHONY: build test full torture lint fuzz bench-startup deps
+.PHONY: build test full torture lint fuzz bench-startup deps debian consul
 
 build:
 	CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o dlock .
 
+# Consul is built here, once, while packages are fetched, and not beside tests that keep
+# deadlines: from an empty cache it takes both processors for some minutes.
 deps:
+	$(MAKE) -j2 debian consul
+
+debian:
 	./tools/install-deps
+
+consul:
+	CGO_ENABLED=0 go test -timeout 25m ./backend/backendtest/consultest
 
 TESTFLAGS = -race -parallel 6 -timeout 25m
 

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/dlock/dlock/backend"
+	"github.com/dlock/dlock/backend/consul"
 	"github.com/dlock/dlock/backend/file"
 	"github.com/dlock/dlock/backend/mysql"
 	"github.com/dlock/dlock/backend/redis"
@@ -32,6 +33,8 @@ type setting struct {
 // schemes lists the lock services.
 var schemes = []scheme{
 	{name: "file", open: openFile},
+	{name: "consul", open: openConsul, namespace: defaultNamespace},
+	{name: "consuls", open: openConsul, namespace: defaultNamespace},
 	{name: "mysql", open: openMySQL, namespace: defaultNamespace},
 	{name: "redis", open: openRedis, namespace: defaultNamespace},
 	{name: "rediss", open: openRedis, namespace: defaultNamespace},
@@ -50,6 +53,20 @@ var schemes = []scheme{
 
 // defaultNamespace keeps our names apart from all else that a server holds.
 const defaultNamespace = "dlock"
+
+// openConsul puts locks right below the path of the URL where there is one, as
+// `consul lock prefix/name` does.
+func openConsul(u *url.URL, s setting) (backend.Backend, error) {
+	opts, err := consul.ParseURL(u)
+	if err != nil {
+		return nil, err
+	}
+	if opts.Prefix == "" || s.chosen {
+		opts.Namespace = s.namespace
+	}
+	opts.Warn = s.warn
+	return consul.New(opts), nil
+}
 
 func openFile(u *url.URL, s setting) (backend.Backend, error) {
 	opts, err := file.ParseURL(u)

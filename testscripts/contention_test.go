@@ -90,7 +90,7 @@ func testContention(t *testing.T, at place, rounds int, withFlock bool, end stri
 // contend is one round of contender p.
 func contend(p int, random *rand.Rand, dir, url string, withFlock bool) error {
 	victim := p%3 == 0
-	c := dlock(dir, url, "run", "--ttl", "2s", "j", "--", "sh", "section")
+	c := dlock(dir, url, "run", "--ttl", "2s", "--grace", "200ms", "j", "--", "sh", "section")
 	if withFlock && !victim && p%2 == 0 {
 		c = exec.Command("flock", filepath.Join(dir, "locks", "j.lock"), "sh", "section")
 		c.Dir = dir

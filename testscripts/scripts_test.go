@@ -83,6 +83,7 @@ var backends = []struct {
 	{"mysql", true, mysqlDatabase("mode=table")},
 	{"mysql-optimistic", true, mysqlDatabase("mode=optimistic")},
 	{"zookeeper", true, zooKeeperChroot},
+	{"consul", true, consulPrefix},
 }
 
 func directory(dir string, _ int) string { return "file://" + filepath.Join(dir, "locks") }
@@ -151,6 +152,8 @@ func runScripts(t *testing.T, files []string, url place, lease bool) {
 				return os.Geteuid() == 0, nil
 			case "lease":
 				return lease, nil
+			case "consul": // a lease lasts a day at most
+				return strings.HasSuffix(t.Name(), "/consul"), nil
 			}
 			return false, fmt.Errorf("unknown condition %q", cond)
 		},

@@ -7,10 +7,12 @@ import (
 	"testing"
 
 	"github.com/dlock/dlock/backend"
+	"github.com/dlock/dlock/backend/backendtest/consultest"
 	"github.com/dlock/dlock/backend/backendtest/mysqltest"
 	"github.com/dlock/dlock/backend/backendtest/relay"
 	"github.com/dlock/dlock/backend/backendtest/torture"
 	"github.com/dlock/dlock/backend/backendtest/zktest"
+	"github.com/dlock/dlock/backend/consul"
 	"github.com/dlock/dlock/backend/mysql"
 	"github.com/dlock/dlock/backend/zookeeper"
 )
@@ -51,6 +53,27 @@ func zooKeeperService(t *testing.T) (torture.Service, []torture.Fault) {
 			left = append(left, err.Error())
 		}
 		return append(left, nodes...)
+	}
+	return behindRelays(t, s, server)
+}
+
+// consulService has sessions as short as the harness wants them.
+func consulService(t *testing.T) (torture.Service, []torture.Fault) {
+	server := consultest.Start(t)
+	s := torture.Service{Name: "consul", URL: server.URL() + "/x", Open: func(address string) backend.Backend {
+		opts, err := consul.ParseURL(parse(t, address))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return consul.New(opts)
+	}}
+	s.Leftovers = func() []string {
+		left := sweep(s.Open(s.URL))
+		keys, _, err := server.Client().KV().Keys("x", "", nil)
+		if err != nil {
+			left = append(left, err.Error())
+		}
+		return append(left, keys...)
 	}
 	return behindRelays(t, s, server)
 }

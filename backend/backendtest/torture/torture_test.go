@@ -34,6 +34,7 @@ var services = []struct {
 	{"redis-sentinel", sentinelService},
 	{"redlock", redlockService},
 	{"zookeeper", zooKeeperService},
+	{"consul", consulService},
 	{"mysql", mysqlService("table")},
 	{"mysql-optimistic", mysqlService("optimistic")},
 	{"mysql-pessimistic", mysqlService("pessimistic")},
