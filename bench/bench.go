@@ -5,7 +5,6 @@ package bench
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os/exec"
 	"time"
@@ -212,14 +211,11 @@ func (t *target) close() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), cleanLimit)
 	defer cancel()
-	forgetter, ok := t.clients[0].(backend.Forgetter)
-	for _, name := range t.names {
-		err := errors.New("this service cannot forget it")
-		if ok {
-			err = forgetter.Forget(ctx, name)
-		}
-		if err != nil {
-			t.result.Left = append(t.result.Left, fmt.Sprintf("%s: %v", name, err))
+	if f, ok := t.clients[0].(backend.Forgetter); ok { // others remember nothing
+		for _, name := range t.names {
+			if err := f.Forget(ctx, name); err != nil {
+				t.result.Left = append(t.result.Left, fmt.Sprintf("%s: %v", name, err))
+			}
 		}
 	}
 	for _, b := range t.clients {
