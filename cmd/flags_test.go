@@ -70,6 +70,7 @@ func TestRunFlags(t *testing.T) {
 	} {
 		want := &runOptions{
 			lockFlags: lockFlags{ttl: duration(30 * time.Second), busyCode: exitBusy},
+			report:    reportFlags{fd: -1},
 			name:      "j", command: []string{"true"}, grace: duration(5 * time.Second), onLost: "kill", survivors: "wait",
 		}
 		change(want)
