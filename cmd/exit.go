@@ -48,6 +48,9 @@ const (
 	inspectExitCodes = `Exit codes:
   0    shown; with --quiet: held
   1    with --quiet: free` + commonExitCodes + deniedExitCode
+	doctorExitCodes = `Exit codes:
+  0    nothing is wrong
+  1    with --strict: there are warnings` + commonExitCodes
 )
 
 // reserved are the codes that -E may not choose, since they mean something else.
