@@ -11,14 +11,20 @@ import (
 var shellBlock = regexp.MustCompile("(?ms)^```sh\n(.*?)^```$")
 
 // TestReadme pastes the shell blocks of the README into a fresh shell.
-func TestReadme(t *testing.T) {
-	text, err := os.ReadFile("../README.md")
+func TestReadme(t *testing.T) { paste(t, "../README.md") }
+
+// TestJSONPage does the same with the page about what programs read.
+func TestJSONPage(t *testing.T) { paste(t, "../docs/json.md") }
+
+func paste(t *testing.T, page string) {
+	t.Helper()
+	text, err := os.ReadFile(page)
 	if err != nil {
 		t.Fatal(err)
 	}
 	blocks := shellBlock.FindAllSubmatch(text, -1)
 	if len(blocks) < 2 {
-		t.Fatalf("%d shell blocks in the README", len(blocks))
+		t.Fatalf("%d shell blocks in %s", len(blocks), page)
 	}
 	for _, block := range blocks {
 		c := exec.Command("sh", "-eu", "-c", string(block[1]))
