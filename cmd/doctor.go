@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/google/uuid"
@@ -65,14 +67,26 @@ func (a *app) doctor(o *doctorOptions) error {
 	if err := checkTTL(o.ttl, limits); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), serviceLimit)
+	ctx, cancel := context.WithTimeout(untilSignal(), serviceLimit)
 	defer cancel()
 	d := &doctor{b: b, ttl: time.Duration(o.ttl)}
 	d.examine(ctx)
+	if stopped := (*signalError)(nil); errors.As(context.Cause(ctx), &stopped) {
+		return &exitError{code: 128 + int(stopped.signal), die: dieOf(stopped.signal)}
+	}
 	if err := a.printChecks(o, limits, d.checks); err != nil {
 		return err
 	}
 	return d.verdict(o.strict)
+}
+
+// untilSignal ends when a signal comes, with a signalError: the probe is given back then.
+func untilSignal() context.Context {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	go func() { cancel(&signalError{(<-signals).(syscall.Signal)}) }()
+	return ctx
 }
 
 // doctor collects what was found.
@@ -139,10 +153,15 @@ func (d *doctor) reach(ctx context.Context) bool {
 	return err == nil
 }
 
+// acquireLimit is far more than it takes to get a free lock, or one that is passed on.
+const acquireLimit = 10 * time.Second
+
 // try takes, renews, hands over and releases the probe.
 func (d *doctor) try(ctx context.Context) {
 	const hint = "let this user take locks; the docs list the rights that it needs"
-	first, err := d.b.Acquire(ctx, d.request(nil))
+	brief, cancel := context.WithTimeout(ctx, acquireLimit)
+	defer cancel()
+	first, err := d.b.Acquire(brief, d.request(nil))
 	if d.fail("take", hint, err) {
 		return
 	}
@@ -192,13 +211,15 @@ func judgeTrip(longest, ttl time.Duration) backend.Check {
 // handOver lets a second contender wait for the probe, which needs rights of its own,
 // and releases it to it.
 func (d *doctor) handOver(ctx context.Context, first backend.Hold) {
+	brief, cancel := context.WithTimeoutCause(ctx, acquireLimit, errors.New("the waiter was not woken"))
+	defer cancel()
 	type result struct {
 		hold backend.Hold
 		err  error
 	}
 	waits, got := make(chan struct{}, 1), make(chan result, 1)
 	go func() {
-		h, err := d.b.Acquire(ctx, d.request(func(backend.Wait) error {
+		h, err := d.b.Acquire(brief, d.request(func(backend.Wait) error {
 			select {
 			case waits <- struct{}{}:
 			default:
@@ -211,7 +232,7 @@ func (d *doctor) handOver(ctx context.Context, first backend.Hold) {
 	select {
 	case <-waits:
 		begun := time.Now()
-		if d.fail("release", "without it every lock is kept until the end of its lease", first.Release(ctx, 0)) {
+		if d.fail("release", "without it every lock is kept until the end of its lease", giveBack(ctx, first)) {
 			return
 		}
 		d.add(backend.Good("release", "%s was released", probeName))
@@ -219,11 +240,18 @@ func (d *doctor) handOver(ctx context.Context, first backend.Hold) {
 			d.add(backend.Good("hand-over", "a waiter got the lock after %s", short3(time.Since(begun))))
 		}
 	case r = <-got:
-		d.fail("release", "", first.Release(ctx, 0))
+		d.fail("release", "", giveBack(ctx, first))
 	}
 	if !d.fail("hand-over", "without it no dlock can wait for another", r.err) {
-		d.fail("release", "", r.hold.Release(ctx, 0))
+		d.fail("release", "", giveBack(ctx, r.hold))
 	}
+}
+
+// giveBack gives the probe back, also when all else has been called off.
+func giveBack(ctx context.Context, h backend.Hold) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpLimit)
+	defer cancel()
+	return h.Release(ctx, 0)
 }
 
 // short3 prints a duration of a request.

@@ -38,7 +38,7 @@ const (
 // watch shows the locks until a signal comes.
 func (a *app) watch(o *inspectOptions, b backend.Backend) error {
 	w := &watcher{app: a, opts: o, b: b}
-	w.terminal = o.format == formatText && o.output == "" && isTerminal(a.stdout)
+	w.terminal = o.format == formatText && o.output == "" && isTerminal(a.stdout) && os.Getenv("TERM") != "dumb"
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
 	if w.terminal {

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io/fs"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/dlock/dlock/backend"
 	"github.com/dlock/dlock/internal/boottime"
 	"github.com/dlock/dlock/internal/proc"
@@ -50,21 +52,22 @@ const (
 
 // lookUp looks for the process behind a hold, or a place in line.
 func lookUp(o backend.Owner) liveness {
-	ours := o.BootID == boottime.BootID() && o.PIDNS == proc.Namespace()
+	ours := o.BootID != "" && o.BootID == boottime.BootID() && o.PIDNS == proc.Namespace()
 	local := o.Kind == backend.Foreign && o.BootID == "" // a number from our own kernel
 	if o.Kind == backend.Detached || o.PID <= 0 || !ours && !local {
 		return unknown
 	}
 	p, err := proc.Get(o.PID)
 	switch {
-	case local && err != nil:
-		return unknown // it may have passed the lock on to a child
-	case ours && (errors.Is(err, fs.ErrNotExist) || err == nil && (p.Start != o.Start || p.Zombie)):
+	case ours && (errors.Is(err, fs.ErrNotExist) && isGone(o.PID) || err == nil && (p.Start != o.Start || p.Zombie)):
 		return ended
 	case err != nil:
-		return unknown
+		return unknown // one that is not ours may also have passed the lock on to a child
 	case p.Stopped:
 		return stopped
 	}
 	return alive
 }
+
+// isGone asks the kernel itself: /proc may hide other users' processes.
+func isGone(pid int) bool { return errors.Is(unix.Kill(pid, 0), unix.ESRCH) }

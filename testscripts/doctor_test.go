@@ -4,9 +4,12 @@ import (
 	"errors"
 	"os/exec"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/dlock/dlock/backend"
+	"github.com/dlock/dlock/backend/backendtest"
 	"github.com/dlock/dlock/backend/backendtest/redistest"
 	"github.com/dlock/dlock/backend/backendtest/relay"
 )
@@ -46,6 +49,40 @@ func TestDoctorOfRights(t *testing.T) {
 	doctor(t, at("mute"), "fail hand-over", 69)
 	doctor(t, at("guest"), "fail take", 69)
 	doctor(t, at("nobody"), "fail authenticated", 69)
+}
+
+// TestDoctorGivesBack interrupts a doctor that has taken its lock.
+func TestDoctorGivesBack(t *testing.T) {
+	server := redistest.Start(t)
+	r := relay.New(t, server.Addr())
+	r.Delay(300 * time.Millisecond) // so that four more renewals take seconds
+	cmd := exec.Command("dlock", "-b", "redis://"+r.Addr(), "doctor", "--ttl", "1h")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	b := open(t, server.URL())
+	var probe backend.Holder
+	backendtest.Eventually(t, "it has renewed its lock", func() bool {
+		s := backendtest.InspectOne(t, b, "dlock-doctor")
+		if len(s.Holders) != 1 {
+			return false
+		}
+		before := probe
+		probe = s.Holders[0]
+		return before.Token == probe.Token && before.Left < probe.Left
+	})
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	if code := cmd.ProcessState.ExitCode(); code != 143 {
+		t.Errorf("code %d, want 143", code)
+	}
+	for _, h := range backendtest.InspectOne(t, b, "dlock-doctor").Holders {
+		if h.Token == probe.Token {
+			t.Errorf("left behind: %+v", h)
+		}
+	}
 }
 
 func TestDoctorOfASlowService(t *testing.T) {
