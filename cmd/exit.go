@@ -51,6 +51,9 @@ const (
 	inspectExitCodes = `Exit codes:
   0    shown; with --quiet: held
   1    with --quiet: free` + commonExitCodes + deniedExitCode
+	doctorExitCodes = `Exit codes:
+  0    nothing is wrong
+  1    with --strict: there are warnings` + commonExitCodes
 )
 
 // reserved are the codes that -E may not choose, since they mean something else.
@@ -64,6 +67,8 @@ type exitError struct {
 	hint string
 	mild bool // an outcome and no failure: --quiet hides it
 	die  syscall.Signal
+
+	outcome string // for --report, where the code does not tell
 }
 
 // Error returns the message.
@@ -141,7 +146,7 @@ func (a *app) explain(lock string, err error) *exitError {
 // busy says who has the lock.
 func (a *app) busy(lock string, busy *backend.BusyError, code int) *exitError {
 	e := &exitError{
-		code: code, lock: lock, mild: true, msg: "busy: " + describeHolders(busy.Holders, busy.Ahead),
+		code: code, lock: lock, mild: true, outcome: outcomeBusy, msg: "busy: " + describeHolders(busy.Holders, busy.Ahead),
 		hint: "wait for it with -w 5m, or look: dlock inspect " + shellQuote(lock),
 	}
 	if code == 0 {

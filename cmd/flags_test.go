@@ -70,6 +70,7 @@ func TestRunFlags(t *testing.T) {
 	} {
 		want := &runOptions{
 			lockFlags: lockFlags{ttl: duration(30 * time.Second), busyCode: exitBusy},
+			report:    reportFlags{fd: -1},
 			name:      "j", command: []string{"true"}, grace: duration(5 * time.Second), onLost: "kill", survivors: "wait",
 		}
 		change(want)
@@ -113,7 +114,7 @@ func TestOtherFlags(t *testing.T) {
 		{newRenewCmd(a, func(o *renewOptions) error { got = *o; return nil }), "--ttl 5s j t", renewOptions{tokenFlags: token, ttl: duration(5 * time.Second), ttlSet: true}},
 		{newReleaseCmd(a, func(o *releaseOptions) error { got = *o; return nil }), "j t", releaseOptions{tokenFlags: token}},
 		{newReleaseCmd(a, func(o *releaseOptions) error { got = *o; return nil }), "--force --now -y j t", releaseOptions{tokenFlags: token, force: true, now: true, yes: true}},
-		{newInspectCmd(a, func(o *inspectOptions) error { got = *o; return nil }), "a b --json", inspectOptions{names: []string{"a", "b"}, json: true}},
+		{newInspectCmd(a, func(o *inspectOptions) error { got = *o; return nil }), "a b --json", inspectOptions{names: []string{"a", "b"}, json: true, format: formatJSON, interval: duration(2 * time.Second)}},
 	} {
 		got = nil
 		if err := parse(c.command, strings.Fields(c.line)); err != nil || !reflect.DeepEqual(got, c.want) {

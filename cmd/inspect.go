@@ -1,12 +1,11 @@
 package cmd
 
 import (
+	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"slices"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -16,13 +15,39 @@ import (
 
 // inspectOptions is one dlock inspect.
 type inspectOptions struct {
-	names []string
-	quiet bool // the exit code is the answer
-	json  bool
+	names    []string
+	quiet    bool // the exit code is the answer
+	json     bool
+	format   string
+	watch    bool
+	interval duration
+	output   string
 }
 
+// The formats of inspect.
+const (
+	formatText       = "text"
+	formatJSON       = "json"
+	formatPrometheus = "prometheus"
+)
+
+var inspectFormats = []string{formatText, formatJSON, formatPrometheus}
+
+// shortestInterval is what --watch may ask of a service, and of the processor.
+const shortestInterval = 100 * time.Millisecond
+
 const inspectLong = `Show who holds what, since when and why, and who waits in which order. Without a
-name, show every lock that is held or waited for.
+name, show every lock that is held or waited for, as a table; with names, all that is
+known of them. What is odd is marked with "!": a waiter that is stopped, a lease that
+is overdue, a record that cannot be read.
+
+  dlock inspect                          all locks
+  dlock inspect nightly                  one of them, and its line of waiters
+  dlock inspect --watch                  look again every two seconds, until Ctrl-C
+  dlock inspect --watch --json           the same for a program, one object a line
+  dlock inspect --format prometheus --output locks.prom
+
+On a terminal the table is fitted to its width and coloured, unless NO_COLOR is set.
 
 With --quiet nothing is printed: the exit code is 0 if every named lock is held, and 1
 if one is free.
@@ -30,21 +55,16 @@ if one is free.
 ` + inspectExitCodes
 
 func newInspectCmd(a *app, runF func(*inspectOptions) error) *cobra.Command {
-	o := &inspectOptions{}
+	o := &inspectOptions{interval: duration(2 * time.Second)}
 	c := &cobra.Command{
 		Use:   "inspect [flags] [NAME…]",
 		Short: "Show who holds what, and who waits",
 		Long:  inspectLong,
 		RunE: func(c *cobra.Command, args []string) error {
 			o.names = args
-			for _, name := range args {
-				if err := checkName(name); err != nil {
-					return err
-				}
-			}
 			o.quiet = a.place.quiet && c.Flags().Changed("quiet") // and not by a variable
-			if o.quiet && len(args) == 0 {
-				return usageError("--quiet answers for a name; give one")
+			if err := o.check(c.Flags()); err != nil {
+				return err
 			}
 			if runF != nil {
 				return runF(o)
@@ -53,8 +73,67 @@ func newInspectCmd(a *app, runF func(*inspectOptions) error) *cobra.Command {
 		},
 		ValidArgsFunction: a.completeNames,
 	}
-	c.Flags().BoolVar(&o.json, "json", false, "print JSON")
+	flags := c.Flags()
+	flags.BoolVar(&o.json, "json", false, "print JSON, as --format json")
+	flags.StringVar(&o.format, "format", formatText, "print `text|json|prometheus`")
+	flags.BoolVar(&o.watch, "watch", false, "look again and again until interrupted")
+	flags.Var(&o.interval, "interval", "with --watch: time `D` between two looks")
+	flags.StringVar(&o.output, "output", "", "replace `FILE` by what would be printed, as a whole")
+	completeValues(c, "format", inspectFormats...)
 	return c
+}
+
+// check completes the options, and refuses what makes no sense.
+func (o *inspectOptions) check(flags flagSet) error {
+	for _, name := range o.names {
+		if err := checkName(name); err != nil {
+			return err
+		}
+	}
+	switch {
+	case o.quiet && len(o.names) == 0:
+		return usageError("--quiet answers for a name; give one")
+	case o.quiet && (o.watch || o.output != ""):
+		return usageError("--quiet prints nothing: it excludes --watch and --output")
+	case o.json && flags.Changed("format") && o.format != formatJSON:
+		return usageError("--json and --format %s exclude each other", o.format)
+	case !slices.Contains(inspectFormats, o.format):
+		return usageError("--format %q: it is text, json or prometheus", o.format)
+	case flags.Changed("interval") && !o.watch:
+		return usageError("--interval belongs to --watch")
+	case time.Duration(o.interval) < shortestInterval:
+		return usageError("--interval %v: at least %s", &o.interval, plainDuration(shortestInterval))
+	case o.watch && o.format == formatPrometheus && o.output == "":
+		return usageError("--watch with --format prometheus needs --output")
+	}
+	if o.json {
+		o.format = formatJSON
+	}
+	if flags.Changed("output") {
+		if err := checkReplaceable(o.output); err != nil {
+			return usageError("--output: %v", err)
+		}
+	}
+	return nil
+}
+
+// view is one look at the locks.
+type view struct {
+	limits backend.Limits
+	time   time.Time
+	list   []backend.Status
+	err    error // why the service did not answer; then list is empty
+}
+
+// look asks the service, and adds what only this host knows.
+func (o *inspectOptions) look(ctx context.Context, b backend.Backend) view {
+	ctx, cancel := context.WithTimeout(ctx, serviceLimit)
+	defer cancel()
+	list, err := b.Inspect(ctx, o.names...)
+	for i := range list {
+		list[i].Problems = append(slices.Clone(list[i].Problems), oddities(list[i])...)
+	}
+	return view{b.Limits(), time.Now(), list, err}
 }
 
 func (a *app) inspect(o *inspectOptions) error {
@@ -63,32 +142,63 @@ func (a *app) inspect(o *inspectOptions) error {
 		return err
 	}
 	defer b.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), serviceLimit)
-	defer cancel()
-	list, err := b.Inspect(ctx, o.names...)
-	if err != nil {
+	if o.watch {
+		return a.watch(o, b)
+	}
+	v := o.look(context.Background(), b)
+	switch {
+	case v.err != nil && o.format == formatPrometheus && o.output != "":
+		return errors.Join(a.emit(o, v), v.err) // the file tells that there was no answer
+	case v.err != nil:
+		return v.err
+	case o.quiet:
+		return v.allHeld()
+	case o.format == formatText && o.output == "":
+		for _, name := range o.names {
+			a.hintElsewhere(b, name)
+		}
+	}
+	return errors.Join(a.emit(o, v), a.unreadable(v.list))
+}
+
+// allHeld is the error that says that one of the locks is free.
+func (v view) allHeld() error {
+	for _, s := range v.list {
+		if len(s.Holders) == 0 {
+			return &exitError{code: 1}
+		}
+	}
+	return nil
+}
+
+// emit prints a view, or replaces the file by it.
+func (a *app) emit(o *inspectOptions, v view) error {
+	var text bytes.Buffer
+	out := a.screen()
+	if o.output != "" {
+		out = plain
+	}
+	if err := o.print(&text, out, v); err != nil {
 		return err
 	}
+	if o.output != "" {
+		return replaceFile(o.output, text.Bytes())
+	}
+	_, err := a.stdout.Write(text.Bytes())
+	return err
+}
+
+// print writes a view in the format that was asked for.
+func (o *inspectOptions) print(w io.Writer, sc screen, v view) error {
 	switch {
-	case o.quiet:
-		for _, s := range list {
-			if len(s.Holders) == 0 {
-				return &exitError{code: 1}
-			}
-		}
-		return nil
-	case o.json:
-		return errors.Join(printJSON(a.stdout, b.Limits(), list), a.unreadable(list))
+	case o.format == formatJSON:
+		return printJSON(w, v, !o.watch)
+	case o.format == formatPrometheus:
+		return printPrometheus(w, v)
+	case len(o.names) > 0:
+		return printCards(w, sc, v)
 	}
-	for _, name := range o.names {
-		a.hintElsewhere(b, name)
-	}
-	if len(o.names) > 0 {
-		err = printCards(a.stdout, b.Limits(), list)
-	} else {
-		err = printTable(a.stdout, b.Limits(), list)
-	}
-	return errors.Join(err, a.unreadable(list))
+	return printTable(w, sc, v)
 }
 
 // unreadable is the error for locks whose holders could not be told.
@@ -101,129 +211,10 @@ func (a *app) unreadable(list []backend.Status) error {
 	return nil
 }
 
-// printTable prints one line a holder.
-func printTable(out io.Writer, limits backend.Limits, list []backend.Status) error {
-	fmt.Fprintf(out, "lock service: %s\n", safe(describeBackend(limits)))
-	if len(list) == 0 {
-		_, err := fmt.Fprintln(out, "no lock is held or waited for")
-		return err
-	}
-	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(w, "NAME\tMODE\tHOLDER\tHELD\tLEFT\tFENCE\tTOKEN\tWAITERS")
-	for _, s := range list {
-		for _, h := range s.Holders {
-			fmt.Fprintf(w, "%s\t%v\t%s\t%s\t%s\t%s\t%s\t%d\n",
-				safe(s.Name), h.Mode, safe(holderCell(h)), since(h.Held), left(h), number(h.Fence), safe(prefix(h.Token)), len(s.Waiters))
-		}
-		if len(s.Holders) == 0 {
-			fmt.Fprintf(w, "%s\t\t%s\t\t\t%s\t\t%d\n", safe(s.Name), state(s), number(s.Fence), len(s.Waiters))
-		}
-		for _, problem := range problems(s) {
-			fmt.Fprintf(w, "%s\t\t%s\t\t\t\t\t\n", safe(s.Name), safe(problem))
-		}
-	}
-	return w.Flush()
-}
-
-// printCards prints all that is known of each lock, its waiters in order.
-func printCards(out io.Writer, limits backend.Limits, list []backend.Status) error {
-	for i, s := range list {
-		if i > 0 {
-			fmt.Fprintln(out)
-		}
-		w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
-		fmt.Fprintf(w, "name\t%s\nlock service\t%s\nstate\t%s\n", safe(s.Name), safe(describeBackend(limits)), state(s))
-		if s.Fence != 0 {
-			fmt.Fprintf(w, "last fence\t%d\n", s.Fence)
-		}
-		for _, h := range s.Holders {
-			fmt.Fprintf(w, "holder\t%s\n", safe(who(h.Owner)))
-			for _, row := range [][2]string{{"command", h.Owner.Command}, {"reason", h.Owner.Reason}, {"state", remark(h)}} {
-				if row[1] != "" {
-					fmt.Fprintf(w, "  %s\t%s\n", row[0], safe(row[1]))
-				}
-			}
-			fmt.Fprintf(w, "  mode\t%v\n  held for\t%s\n", h.Mode, since(h.Held))
-			if h.Leased {
-				fmt.Fprintf(w, "  time left\t%s\n", short(h.Left))
-			}
-			if h.Token != "" {
-				fmt.Fprintf(w, "  fence\t%d\n  token\t%s\n", h.Fence, safe(h.Token))
-			}
-		}
-		for i, waiter := range s.Waiters {
-			fmt.Fprintf(w, "waiter %d\t%s, %v, for %s\n", i+1, safe(describeOwner(waiter.Owner)), waiter.Mode, since(waiter.Waiting))
-		}
-		for _, problem := range problems(s) {
-			fmt.Fprintf(w, "problem\t%s\n", safe(problem))
-		}
-		if err := w.Flush(); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // problems lists what is odd, and what could not be read.
 func problems(s backend.Status) []string {
 	if s.Err == nil {
 		return s.Problems
 	}
 	return append(slices.Clone(s.Problems), s.Err.Error())
-}
-
-// state is one word for a lock.
-func state(s backend.Status) string {
-	switch {
-	case s.Err != nil:
-		return "unknown"
-	case len(s.Holders) == 0:
-		return "free"
-	case s.Holders[0].Tail:
-		return "held (tail)"
-	}
-	return "held"
-}
-
-func holderCell(h backend.Holder) string {
-	text := describeOwner(h.Owner)
-	if r := remark(h); r != "" {
-		text += ", " + r
-	}
-	return text
-}
-
-// remark is what is special about a hold.
-func remark(h backend.Holder) string {
-	switch {
-	case h.Tail:
-		return "kept by --min-hold"
-	case h.Revoked:
-		return "revoked"
-	}
-	return ""
-}
-
-// prefix is as much of a token as tells it from the others of a lock.
-func prefix(token string) string { return token[:min(len(token), 8)] }
-
-func since(d time.Duration) string {
-	if d < 0 {
-		return "?"
-	}
-	return short(d)
-}
-
-func left(h backend.Holder) string {
-	if !h.Leased {
-		return "-"
-	}
-	return short(h.Left)
-}
-
-func number(n uint64) string {
-	if n == 0 {
-		return "-"
-	}
-	return fmt.Sprint(n)
 }

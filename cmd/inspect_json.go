@@ -3,6 +3,7 @@ package cmd
 import (
 	"encoding/json"
 	"io"
+	"time"
 
 	"github.com/dlock/dlock/backend"
 )
@@ -10,7 +11,9 @@ import (
 // The JSON of dlock inspect. Durations are seconds; what is unknown is left out.
 type (
 	jsonReport struct {
+		Time    time.Time    `json:"time"`
 		Backend jsonBackend  `json:"backend"`
+		Error   string       `json:"error,omitempty"` // why the service did not answer
 		Locks   []jsonStatus `json:"locks"`
 	}
 	jsonBackend struct {
@@ -42,26 +45,34 @@ type (
 	}
 )
 
-func printJSON(out io.Writer, limits backend.Limits, list []backend.Status) error {
-	report := jsonReport{Backend: jsonBackend{limits.Kind, limits.Address}, Locks: []jsonStatus{}}
-	for _, s := range list {
+// printJSON prints one object, on many lines for people or on one for programs.
+func printJSON(out io.Writer, v view, indent bool) error {
+	report := jsonReport{
+		Time: v.time.Round(time.Millisecond), Backend: jsonBackend{v.limits.Kind, v.limits.Address}, Locks: []jsonStatus{},
+	}
+	if v.err != nil {
+		report.Error = v.err.Error()
+	}
+	for _, s := range v.list {
 		report.Locks = append(report.Locks, toJSON(s))
 	}
 	e := json.NewEncoder(out)
-	e.SetIndent("", "  ")
+	if indent {
+		e.SetIndent("", "  ")
+	}
 	return e.Encode(report)
 }
 
 func toJSON(s backend.Status) jsonStatus {
 	j := jsonStatus{
-		Name: s.Name, State: "held", Fence: s.Fence, Problems: problems(s),
+		Name: s.Name, State: stateHeld, Fence: s.Fence, Problems: problems(s),
 		Holders: []jsonHolder{}, Waiters: []jsonWaiter{},
 	}
 	switch {
 	case s.Err != nil:
-		j.State = "unknown"
+		j.State = stateUnknown
 	case len(s.Holders) == 0:
-		j.State = "free"
+		j.State = stateFree
 	}
 	for _, h := range s.Holders {
 		holder := jsonHolder{Token: h.Token, Mode: h.Mode, Owner: h.Owner, Fence: h.Fence, Revoked: h.Revoked, Tail: h.Tail}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -25,19 +26,21 @@ const cleanUpLimit = 10 * time.Second
 type job struct {
 	*app
 	opts    *runOptions
+	account *account
 	path    string
 	id      string // marks the environment of the command's processes
 	limits  backend.Limits
 	hold    backend.Hold
 	signals <-chan os.Signal
 
-	taken   boottime.Instant
-	lease   backend.Lease // as it is when the command starts
-	keeper  *renew.Keeper
-	proc    *runner.Command
-	loss    *renew.Loss // written by watchLoss alone
-	over    chan struct{}
-	watched chan struct{} // closed when watchLoss has ended
+	taken    boottime.Instant
+	lease    backend.Lease // as it is when the command starts
+	keeper   *renew.Keeper
+	proc     *runner.Command
+	loss     *renew.Loss // written by watchLoss alone
+	renewals atomic.Int64
+	over     chan struct{}
+	watched  chan struct{} // closed when watchLoss has ended
 }
 
 // run runs the command and gives the lock back, whatever happens in between.
@@ -60,6 +63,7 @@ func (j *job) run() error {
 	close(j.over)
 	<-j.watched
 	j.keeper.Stop()
+	j.account.ended(result)
 	return j.outcome(result)
 }
 
@@ -78,7 +82,7 @@ func (j *job) before() error {
 	select {
 	case s := <-j.signals:
 		if sig := s.(syscall.Signal); endsWait(sig) {
-			return &exitError{code: 128 + int(sig), die: dieOf(sig)}
+			return &exitError{code: 128 + int(sig), die: dieOf(sig), outcome: outcomeSignal}
 		}
 	default:
 	}
@@ -132,6 +136,7 @@ func (j *job) hasDeadline() bool { return j.lease.Ends() && j.opts.onLost == "ki
 
 // renewed tells the runner and its guard of a later deadline.
 func (j *job) renewed(l backend.Lease) {
+	j.renewals.Add(1)
 	if j.hasDeadline() {
 		j.proc.SetDeadline(l.KillAt(), l.Deadline())
 	}
@@ -167,26 +172,34 @@ func (j *job) watchLoss() {
 func (j *job) outcome(r runner.Result) error {
 	name := j.opts.name
 	if len(r.Left) > 0 {
+		j.account.gave(j.renewals.Load())
 		return &exitError{code: exitLost, lock: name, msg: fmt.Sprintf(
 			"lost: %s could not be killed before the lease ended; the lock was not released", pids(r.Left))}
 	}
 	j.giveBack()
 	switch {
 	case r.Cause == runner.MaxRun:
+		j.account.Message = fmt.Sprintf("--max-run %v is over", time.Duration(j.opts.maxRun)) // report has said so
 		return &exitError{code: exitMaxRun}
 	case j.loss == nil && r.Cause == runner.Deadline:
 		return &exitError{code: exitLost, lock: name, msg: "lost: the lease could not be renewed in time; the command was killed"}
 	case j.loss != nil && (r.Cause != runner.Ended || j.opts.onLost == "warn"):
-		return &exitError{code: exitLost} // watchLoss has said why
+		j.account.Message = "lost: " + j.loss.Err.Error() // watchLoss has said so
+		return &exitError{code: exitLost}
 	case r.Code == 0:
 		return nil
 	}
-	return &exitError{code: r.Code, die: r.DieBy}
+	e := &exitError{code: r.Code, die: r.DieBy, outcome: outcomeFailed}
+	if r.Signal != 0 {
+		e.outcome = outcomeSignal
+	}
+	return e
 }
 
 // giveBack releases the lock, or leaves what --min-hold asks for, and warns if that
 // cannot be done.
 func (j *job) giveBack() {
+	defer func() { j.account.gave(j.renewals.Load()) }()
 	lease, tail := j.hold.Grant().Lease, time.Duration(0)
 	if j.keeper != nil {
 		lease = j.keeper.Lease()

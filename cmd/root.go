@@ -88,7 +88,7 @@ func newRootCmd(a *app) *cobra.Command {
 	root.PersistentPreRunE = func(c *cobra.Command, _ []string) error { return a.settle(c.Flags()) }
 	root.AddCommand(
 		newRunCmd(a, nil), newAcquireCmd(a, nil), newRenewCmd(a, nil), newReleaseCmd(a, nil),
-		newInspectCmd(a, nil), newBenchCmd(a, nil), newCompletionCmd(a), newVersionCmd(a),
+		newInspectCmd(a, nil), newDoctorCmd(a, nil), newBenchCmd(a, nil), newCompletionCmd(a), newVersionCmd(a),
 	)
 	return root
 }

@@ -17,6 +17,7 @@ import (
 // runOptions is one dlock run, as the command line has it.
 type runOptions struct {
 	lockFlags
+	report    reportFlags
 	name      string
 	command   []string
 	grace     duration
@@ -35,6 +36,7 @@ const runLong = `Take the lock NAME, run COMMAND, and give the lock back when it
 NAME belong to COMMAND. With -c, a shell ($SHELL, or /bin/sh) runs the line.
 
 COMMAND sees DLOCK_NAME, DLOCK_TOKEN, DLOCK_FENCE, DLOCK_HELD and DLOCK_BACKEND_KIND.
+COMMAND may return any exit code; --report says without doubt how the run went.
 
   dlock run nightly -- ./backup.sh
   dlock run -n nightly -c 'tar czf /backup/etc.tgz /etc && sync'
@@ -49,19 +51,18 @@ func newRunCmd(a *app, runF func(*runOptions) error) *cobra.Command {
 		Short: "Run a command under a lock",
 		Long:  runLong,
 		RunE: func(c *cobra.Command, args []string) error {
-			if err := o.parse(c.Flags(), args); err != nil {
-				return err
-			}
-			if runF != nil {
+			err := o.parse(c.Flags(), args)
+			if err == nil && runF != nil {
 				return runF(o)
 			}
-			return a.named(o.name, a.run(o))
+			return a.reported(o, err)
 		},
 		ValidArgsFunction: a.completeNames,
 	}
 	flags := c.Flags()
 	flags.SetInterspersed(false)
 	o.addFlags(flags)
+	o.report.addFlags(flags)
 	flags.Var(&o.grace, "grace", "time `D` from SIGTERM to SIGKILL when the command must be stopped ($DLOCK_GRACE)")
 	flags.Var(&o.minHold, "min-hold", "keep the lock taken until `D` after it was taken, also after a short or failed job")
 	flags.Var(&o.maxRun, "max-run", "stop the command after `D`")
@@ -77,6 +78,9 @@ func newRunCmd(a *app, runF func(*runOptions) error) *cobra.Command {
 // parse completes the options from the arguments and the environment, and refuses
 // what makes no sense.
 func (o *runOptions) parse(flags flagSet, args []string) error {
+	if err := o.report.open(flags); err != nil {
+		return err
+	}
 	if err := o.check(flags); err != nil {
 		return err
 	}
@@ -130,8 +134,8 @@ func (o *runOptions) parseCommand(args []string) error {
 	return nil
 }
 
-// run takes the lock and runs the command under it.
-func (a *app) run(o *runOptions) error {
+// run takes the lock and runs the command under it, and keeps account of it.
+func (a *app) run(o *runOptions, c *account) error {
 	subscribed := make(chan (<-chan os.Signal), 1)
 	go func() { subscribed <- runner.Signals() }() // a millisecond that the next steps need not wait for
 	path, err := runner.Find(o.command[0])
@@ -145,6 +149,7 @@ func (a *app) run(o *runOptions) error {
 	}
 	defer b.Close()
 	limits := b.Limits()
+	c.asked(limits)
 	if err := checkTTL(o.ttl, limits); err != nil {
 		return err
 	}
@@ -155,7 +160,7 @@ func (a *app) run(o *runOptions) error {
 	}
 	req := o.request(uuid.NewString())
 	signals := <-subscribed
-	job := &job{app: a, opts: o, path: path, limits: limits, signals: signals, id: uuid.NewString()}
+	job := &job{app: a, opts: o, path: path, limits: limits, signals: signals, id: uuid.NewString(), account: c}
 	if o.reentrant {
 		if job.hold, err = a.outer(b, o); err != nil {
 			return err
@@ -166,6 +171,7 @@ func (a *app) run(o *runOptions) error {
 			return err
 		}
 	}
+	c.took(job.hold.Grant())
 	return job.run()
 }
 

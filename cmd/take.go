@@ -99,7 +99,7 @@ func (a *app) notTaken(b backend.Backend, req backend.Request, f *lockFlags, err
 	)
 	switch {
 	case errors.As(err, &stopped):
-		return &exitError{code: 128 + int(stopped.signal), die: dieOf(stopped.signal)}
+		return &exitError{code: 128 + int(stopped.signal), die: dieOf(stopped.signal), outcome: outcomeSignal}
 	case errors.Is(err, errWaitOver) && !errors.Is(err, backend.ErrUnavailable):
 		return a.waitOver(b, req, f)
 	case errors.As(err, &busy):

@@ -84,6 +84,24 @@ func cmdJSON(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
+// cmdFields compares members of the one JSON object in a file: "key=value" wants that
+// value, "key" any, "!key" none.
+func cmdFields(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: fields file [key=value|key|!key]…")
+	}
+	var object map[string]json.RawMessage
+	ts.Check(json.Unmarshal([]byte(ts.ReadFile(args[0])), &object))
+	for _, want := range args[1:] {
+		key, value, hasValue := strings.Cut(strings.TrimPrefix(want, "!"), "=")
+		got, found := object[key]
+		text := strings.Trim(string(got), `"`)
+		if found == strings.HasPrefix(want, "!") || hasValue && text != value {
+			ts.Fatalf("want %s in %s", want, ts.ReadFile(args[0]))
+		}
+	}
+}
+
 // background is what a script started, by the names that it gave them.
 type background struct {
 	env       []string

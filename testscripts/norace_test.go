@@ -3,3 +3,5 @@
 package testscripts
 
 var raceFlags []string
+
+const raceFactor = 1

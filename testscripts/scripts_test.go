@@ -142,7 +142,7 @@ func runScripts(t *testing.T, files []string, url place, lease bool) {
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"code": cmdCode, "until": cmdUntil, "json": cmdJSON,
+			"code": cmdCode, "until": cmdUntil, "json": cmdJSON, "fields": cmdFields,
 			"start": cmdStart, "signal": cmdSignal, "ended": cmdEnded,
 			"gone": cmdGone,
 		},

@@ -173,6 +173,9 @@ func (s *session) status(ctx context.Context, name string) (found, error) {
 	}
 	f := found{st.Status(name, st.now), st.now}
 	f.Holders = st.dress(f.Holders)
+	if st.bad {
+		f.Problems = append(f.Problems, "the record of the holders cannot be read")
+	}
 	for i := range f.Holders {
 		if h := st.Holders[i]; h.Expires == 0 {
 			if f.Holders[i].Revoked, err = s.isMarked(ctx, h.Token); err != nil {

@@ -16,6 +16,7 @@ type state struct {
 	now    record.Time
 	row    row
 	edited bool            // judge has changed what others have to see
+	bad    bool            // the list of holders cannot be read
 	settle []record.Holder // those that have lost their connection, as judge found
 }
 
@@ -87,7 +88,7 @@ func (s *session) state(v values) (*state, error) {
 		return st, nil
 	}
 	if text := v.text(colHolders); text != "" && json.Unmarshal([]byte(text), &st.Holders) != nil {
-		st.Holders = nil // it is still taken, by we know not whom
+		st.Holders, st.bad = nil, true // it is still taken, by we know not whom
 	}
 	if len(st.Holders) == 0 {
 		st.Holders = []record.Holder{{Token: token, Mode: backend.Mode{Kind: backend.Exclusive}, Owner: backend.Owner{Kind: backend.Foreign}}}

@@ -2,6 +2,7 @@ package redis
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"slices"
 
@@ -45,7 +46,9 @@ func (b *Backend) inspect(ctx context.Context, name string) (backend.Status, err
 	if err != nil {
 		return backend.Status{Name: name}, err
 	}
-	return status(name, r), nil
+	s := status(name, r)
+	s.Problems = odd(r.list(4), k[keyLock])
+	return s, nil
 }
 
 // status reads the reply of inspectScript.
@@ -57,6 +60,21 @@ func status(name string, r reply) backend.Status {
 		s.Waiters = append(s.Waiters, waiter(r.list(5).list(i)))
 	}
 	return s
+}
+
+// odd tells of holders that cannot be read, or that nothing would free.
+func odd(holders reply, key string) (problems []string) {
+	for i := range holders {
+		h := holders.list(i)
+		shown := holder(h)
+		if text := h.text(8); text != "" && !json.Valid([]byte(text)) {
+			problems = append(problems, "the record of a holder cannot be read")
+		}
+		if shown.Owner.Kind == backend.Foreign && !shown.Leased {
+			problems = append(problems, "the key "+key+" has no expiry: if the program that holds it dies, the lock stays taken until somebody deletes the key")
+		}
+	}
+	return problems
 }
 
 // names lists the locks of the namespace, sorted.

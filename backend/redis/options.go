@@ -260,3 +260,9 @@ func (o *Options) address() string {
 	}
 	return u.String()
 }
+
+// hasPort tells whether an address names that port.
+func hasPort(addr, port string) bool {
+	_, p, err := net.SplitHostPort(addr)
+	return err == nil && p == port
+}

@@ -93,7 +93,7 @@ func (h *detachedHold) renew(ctx context.Context, s *session, sent boottime.Inst
 			var stat *zk.Stat
 			stat, err = call(ctx, s, func(c *zk.Conn) (*zk.Stat, error) { return c.Set(h.path(), data.encode(), e.stat.Version) })
 			if err == nil {
-				return leaseOf(sent, h.granted(e.stat, entry{data, *stat})), nil
+				return leaseOf(sent, h.granted(e.stat, entry{record: data, stat: *stat})), nil
 			}
 		}
 		switch {

@@ -2,6 +2,7 @@ package zookeeper
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 
 	"github.com/dlock/dlock/backend"
 	"github.com/dlock/dlock/backend/line"
+	"github.com/dlock/dlock/internal/boottime"
 )
 
 // Inspect reports on locks. Without names it lists those of the namespace that somebody
@@ -25,8 +27,9 @@ func (b *Backend) Inspect(ctx context.Context, names ...string) ([]backend.Statu
 		}
 	}
 	var list []backend.Status
+	var seen serverClock
 	for _, name := range names {
-		st, err := b.inspect(ctx, s, name)
+		st, err := b.inspect(ctx, s, name, &seen)
 		if err != nil && (!listed || passing(err) || ctx.Err() != nil) {
 			return nil, err
 		}
@@ -62,7 +65,7 @@ func (b *Backend) names(ctx context.Context, s *session) ([]string, error) {
 	return names, nil
 }
 
-func (b *Backend) inspect(ctx context.Context, s *session, name string) (backend.Status, error) {
+func (b *Backend) inspect(ctx context.Context, s *session, name string, seen *serverClock) (backend.Status, error) {
 	st := backend.Status{Name: name}
 	dir, err := b.dir(name)
 	if err != nil {
@@ -75,7 +78,7 @@ func (b *Backend) inspect(ctx context.Context, s *session, name string) (backend
 	if len(places) > 0 && slices.ContainsFunc(places, func(p place) bool { return p.recipe != places[0].recipe }) {
 		st.Problems = append(st.Problems, "contenders of Curator's InterProcessReadWriteLock stand beside others, which do not heed them")
 	}
-	now, err := b.now(ctx, s, dir, places)
+	now, err := seen.now(ctx, b, s, dir, places)
 	if err != nil {
 		return st, err
 	}
@@ -87,9 +90,22 @@ func (b *Backend) inspect(ctx context.Context, s *session, name string) (backend
 			return st, err
 		}
 		entries[i], there[i] = e, err == nil && !(p.leased() && left(e, now) <= 0)
+		st.Problems = append(st.Problems, oddPlace(p, e, err == nil && !there[i], places[i+1:], -left(e, now))...)
 	}
 	b.fill(&st, places, entries, there, now)
 	return st, nil
+}
+
+// oddPlace tells of a place whose record cannot be read, and of one whose lease has
+// ended where somebody waits behind it who does not know of leases.
+func oddPlace(p place, e entry, over bool, behind []place, by time.Duration) (odd []string) {
+	if p.token != "" && e.bad {
+		odd = append(odd, "the record of "+p.node+" cannot be read")
+	}
+	if over && slices.ContainsFunc(behind, func(p place) bool { return p.token == "" }) {
+		odd = append(odd, fmt.Sprintf("a lease that ended %v ago keeps other programs waiting; any dlock that takes the lock ends that", by.Round(time.Second)))
+	}
+	return odd
 }
 
 // fill sorts the contenders that are there into holders and waiters.
@@ -112,13 +128,31 @@ func (b *Backend) fill(st *backend.Status, places []place, entries []entry, ther
 	}
 }
 
+// serverClock is the server's clock as it was seen once: to ask costs two writes.
+type serverClock struct {
+	millis int64 // zero until it was seen
+	at     boottime.Instant
+}
+
 // now is the time by the server's clock, where leases are to be judged by it, and ours
-// where it only has to be shown how long ago something was. To learn it we make a node
-// that counts for nobody.
-func (b *Backend) now(ctx context.Context, s *session, dir string, places []place) (int64, error) {
+// where it only has to be shown how long ago something was.
+func (c *serverClock) now(ctx context.Context, b *Backend, s *session, dir string, places []place) (int64, error) {
 	if !slices.ContainsFunc(places, place.leased) {
 		return wallMillis(), nil
 	}
+	if c.millis == 0 {
+		millis, err := b.now(ctx, s, dir)
+		if err != nil || millis == 0 {
+			return wallMillis(), err
+		}
+		c.millis, c.at = millis, b.clock()
+	}
+	return c.millis + b.clock().Sub(c.at).Milliseconds(), nil
+}
+
+// now is the time by the server's clock; zero where the lock's node has gone. To learn
+// it we make a node that counts for nobody.
+func (b *Backend) now(ctx context.Context, s *session, dir string) (int64, error) {
 	now, err := call(ctx, s, func(c *zk.Conn) (int64, error) {
 		path, err := c.Create(dir+"/_now_", nil, zk.FlagEphemeralSequential, b.opts.acl())
 		if err != nil {
@@ -133,8 +167,8 @@ func (b *Backend) now(ctx context.Context, s *session, dir string, places []plac
 		}
 		return stat.Ctime, nil
 	})
-	if is(err, zk.ErrNoNode) { // all of them have gone, and the lock's node with them
-		return wallMillis(), nil
+	if is(err, zk.ErrNoNode) {
+		return 0, nil
 	}
 	return now, err
 }

@@ -36,6 +36,7 @@ func (r record) encode() []byte {
 type entry struct {
 	record
 	stat zk.Stat
+	bad  bool // the record cannot be read
 }
 
 // read reads a node, whoever made it.
@@ -73,7 +74,7 @@ func decode(data []byte, stat *zk.Stat, err error) (entry, error) {
 	}
 	e := entry{stat: *stat}
 	if json.Unmarshal(data, &e.record) != nil {
-		e.record = record{}
+		e.record, e.bad = record{}, true
 	}
 	return e, nil
 }

@@ -6,6 +6,7 @@ package proc
 type Process struct {
 	PID, PPID, PGID int
 	Zombie          bool   // dead, and not yet reaped
+	Stopped         bool   // by a signal or a debugger
 	Start           uint64 // in the kernel's clock ticks after boot
 }
 

@@ -85,7 +85,7 @@ func parseStat(pid int, stat []byte) (Process, error) {
 	// The state is the first thread's: the others may live on, or be slow to die.
 	state := fields[0][0]
 	dead := (state == 'Z' || state == 'X') && threads <= 1
-	return Process{PID: pid, PPID: ppid, PGID: pgid, Zombie: dead, Start: start}, nil
+	return Process{PID: pid, PPID: ppid, PGID: pgid, Zombie: dead, Stopped: state == 'T' || state == 't', Start: start}, nil
 }
 
 // Command returns the command line of a process, its arguments joined by blanks,
