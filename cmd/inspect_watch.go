@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -39,13 +40,14 @@ const (
 func (a *app) watch(o *inspectOptions, b backend.Backend) error {
 	w := &watcher{app: a, opts: o, b: b}
 	w.terminal = o.format == formatText && o.output == "" && isTerminal(a.stdout) && os.Getenv("TERM") != "dumb"
-	signals := make(chan os.Signal, 8)
-	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
+	wanted := []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT}
 	if w.terminal {
-		signal.Notify(signals, syscall.SIGWINCH, syscall.SIGCONT)
-		if !signal.Ignored(syscall.SIGTSTP) {
-			signal.Notify(signals, syscall.SIGTSTP)
-		}
+		wanted = append(wanted, syscall.SIGTSTP, syscall.SIGCONT, syscall.SIGWINCH)
+	}
+	wanted = slices.DeleteFunc(wanted, signal.Ignored) // as by nohup(1)
+	signals := make(chan os.Signal, 8)
+	if len(wanted) > 0 { // none would mean all
+		signal.Notify(signals, wanted...)
 	}
 	defer signal.Stop(signals)
 	defer w.leave()

@@ -137,12 +137,16 @@ func TestWatchIsCheap(t *testing.T) {
 		t.Run(s.name, func(t *testing.T) {
 			address := s.start(t)(t.TempDir(), 1)
 			crowd(t, open(t, address))
-			perLook := watchCPU(t, address)
-			share := perLook.Seconds() / lookEvery.Seconds()
-			t.Logf("%v a look, %.1f %% of a processor", perLook.Round(time.Microsecond), 100*share)
-			if share > cpuShare*raceFactor {
-				t.Errorf("a watch takes %.1f %% of a processor, want at most %.0f %%", 100*share, 100*cpuShare*raceFactor)
+			var share float64
+			for range 3 { // a busy machine only ever adds to it
+				perLook := watchCPU(t, address)
+				share = perLook.Seconds() / lookEvery.Seconds()
+				t.Logf("%v a look, %.1f %% of a processor", perLook.Round(time.Microsecond), 100*share)
+				if share <= cpuShare*raceFactor {
+					return
+				}
 			}
+			t.Errorf("a watch takes %.1f %% of a processor, want at most %.0f %%", 100*share, 100*cpuShare*raceFactor)
 		})
 	}
 }
