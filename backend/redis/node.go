@@ -47,6 +47,11 @@ func (n *Node) Check(name string) error {
 	return err
 }
 
+// Settings checks the server as its administrator would.
+func (n *Node) Settings(ctx context.Context) []backend.Check {
+	return n.b.checkNode(ctx, n.b.client, n.Address()+": ")
+}
+
 // Claim is what a contender asks of each server.
 type Claim struct {
 	Name, Token string
