@@ -17,6 +17,8 @@ import (
 
 	"github.com/dlock/dlock/backend/backendtest/redistest"
 	"github.com/dlock/dlock/backend/backendtest/zktest"
+
+	_ "github.com/dlock/dlock/cmd" // the program under test: its changes run these tests again
 )
 
 // patience bounds waits for what must happen; it decides nothing when all is well.

@@ -109,7 +109,8 @@ func (f flavour) old() bool {
 func (f flavour) settings() string {
 	own := "transaction_isolation = 'READ-COMMITTED', max_execution_time = 0"
 	if f.mariadb {
-		own = "tx_isolation = 'READ-COMMITTED', max_statement_time = 0, idle_transaction_timeout = 0"
+		own = "tx_isolation = 'READ-COMMITTED', max_statement_time = 0, idle_transaction_timeout = 0, " +
+			"idle_readonly_transaction_timeout = 0, idle_write_transaction_timeout = 0"
 	}
 	return fmt.Sprintf("SET sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', autocommit = 1, completion_type = 0, "+
 		"wait_timeout = %d, innodb_lock_wait_timeout = 1, lock_wait_timeout = 1, %s", int(idleLimit.Seconds()), own)

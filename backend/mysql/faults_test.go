@@ -127,6 +127,18 @@ func TestPessimisticOutlivesSlowness(t *testing.T) {
 	}
 }
 
+// TestIdleTransactionIsNotEnded: nor does a server that ends transactions in which nothing
+// happens for a second.
+func TestIdleTransactionIsNotEnded(t *testing.T) {
+	server := mysqltest.Start(t, "--idle-transaction-timeout=1", "--idle-readonly-transaction-timeout=1", "--idle-write-transaction-timeout=1")
+	h := backendtest.MustAcquire(t, use(t, server.URL("d")+"?mode=pessimistic"), leaseOf("x", backendtest.Exclusive, 30*time.Second))
+	time.Sleep(2500 * time.Millisecond)
+	if _, err := h.Renew(t.Context()); err != nil {
+		t.Error(err)
+	}
+	backendtest.MustRelease(t, h)
+}
+
 // TestHoleForGoodIsALossBeforeTheServerFreesTheLock: nobody gets in before the keeper
 // knows.
 func TestHoleForGoodIsALossBeforeTheServerFreesTheLock(t *testing.T) {

@@ -21,6 +21,8 @@ import (
 	"github.com/dlock/dlock/backend/backendtest/torture"
 	"github.com/dlock/dlock/backend/file"
 	"github.com/dlock/dlock/backend/redis"
+
+	_ "github.com/dlock/dlock/cmd" // the program under test: its changes run these tests again
 )
 
 // services are what the harness runs over.
