@@ -6,18 +6,30 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
 
-// TestBenchPage looks at the page that bench writes with a real browser.
+// TestBenchPage measures one service of each kind side by side, and looks at the page that
+// bench writes with a real browser.
 func TestBenchPage(t *testing.T) {
 	dir := t.TempDir()
 	page, shot := filepath.Join(dir, "page.html"), filepath.Join(dir, "page.png")
-	bench := exec.Command(filepath.Join(binDir, "dlock"), "bench", "-b", "file://"+dir+"/locks", "--duration", "200ms", "--clients", "2",
-		"--workload", "uncontended,contention", "--html", page)
-	if out, err := bench.CombinedOutput(); err != nil {
+	args := []string{"bench", "--duration", "200ms", "--clients", "2", "--workload", "uncontended,contention", "--html", page}
+	services := 0
+	for _, b := range backends {
+		if slices.Contains([]string{"file", "redis", "zookeeper", "consul", "mysql"}, b.name) {
+			services++
+			args = append(args, "-b", b.start(t)(dir, 1))
+		}
+	}
+	out, err := exec.Command(filepath.Join(binDir, "dlock"), args...).CombinedOutput()
+	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
+	}
+	if n := strings.Count(string(out), ": 0 overlaps and 0 fence regressions"); n != services || services != 5 {
+		t.Errorf("%d of %d services are found sound, want 5 of 5\n%s", n, services, out)
 	}
 	text, err := os.ReadFile(page)
 	if err != nil {
