@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -33,6 +34,8 @@ func TestMain(m *testing.M) {
 		Signals()
 		Die(unix.SignalNum(os.Args[2]))
 	}
+	// Under nohup(1) our children would ignore it; one that we catch is theirs by default.
+	signal.Notify(make(chan os.Signal, 1), unix.SIGHUP)
 	os.Exit(m.Run())
 }
 

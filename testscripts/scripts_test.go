@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -44,6 +45,8 @@ func testMain(m *testing.M) int {
 	// As from cron, also when these tests run in a terminal: there dlock would share
 	// its process group with us. A group leader cannot leave, and stays.
 	_, _ = unix.Setsid()
+	// Under nohup(1) our children would ignore it; one that we catch is theirs by default.
+	signal.Notify(make(chan os.Signal, 1), unix.SIGHUP)
 	return m.Run()
 }
 

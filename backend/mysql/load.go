@@ -36,6 +36,9 @@ func (b *Backend) Forget(ctx context.Context, name string) error {
 		if len(st.Holders) > 0 {
 			return fmt.Errorf("%w: somebody holds it", backend.ErrInvalid)
 		}
+		if !st.row.exists { // there is no row, and maybe no table
+			return nil
+		}
 		_, err = s.exec(ctx, "DELETE FROM "+table+byKey+" AND token = ''", id.ns, id.name)
 		return err
 	})

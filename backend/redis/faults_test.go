@@ -687,9 +687,10 @@ func TestClocksOfTwoClientsApart(t *testing.T) {
 	if len(commands) < 8 {
 		t.Errorf("commands: %q", commands)
 	}
+	asked := []string{"1000", "30000", "60000"} // the TTLs, which may be the time since the boot
 	for _, command := range commands {
 		for _, word := range command {
-			if n, err := strconv.ParseFloat(word, 64); err == nil && isTime(n) {
+			if n, err := strconv.ParseFloat(word, 64); err == nil && isTime(n) && !slices.Contains(asked, word) {
 				t.Errorf("a time was sent: %q", command)
 			}
 		}

@@ -18,6 +18,7 @@ import (
 	"github.com/dlock/dlock/backend"
 	"github.com/dlock/dlock/backend/backendtest/redistest"
 	"github.com/dlock/dlock/backend/record"
+	"github.com/dlock/dlock/internal/boottime"
 )
 
 // TestScriptsFollowTheModel runs random operations on one lock against the scripts and
@@ -220,21 +221,24 @@ func (h *history) ms(from, to int) time.Duration {
 // call runs a script and returns its reply and the server's time, at which it ran.
 func (h *history) call(s script, token string, args ...any) (reply, record.Time, uint64) {
 	k, _ := h.b.keys(h.name, token)
+	sent := boottime.Now()
 	r, err := h.b.run(h.t.Context(), s, k, args...)
+	took := boottime.Now().Sub(sent)
 	if err != nil {
 		h.fail("%v: %v", args, err)
 		return nil, 0, 0
 	}
 	micros := r.fence(1)
 	h.log = append(h.log, fmt.Sprintf("%d %v -> %v", micros/1000, args, r))
-	return r, h.at(micros), micros
+	return r, h.at(micros, took), micros
 }
 
 // at is the moment as the scripts see it, in whole milliseconds. The history is over
-// if something ends very near.
-func (h *history) at(micros uint64) record.Time {
+// if something ends very near: the server judges expiries by when a script began, and may
+// have been held up before it looked at the clock, for no longer than the call took.
+func (h *history) at(micros uint64, took time.Duration) record.Time {
 	now := record.Time(micros / 1000 * 1000)
-	const near = 6 * time.Millisecond
+	near := 6*time.Millisecond + took
 	ends := func(e record.Time) bool { return e != 0 && e.Sub(now)+now.Sub(e) < near }
 	if slices.ContainsFunc(h.rec.Holders, func(o record.Holder) bool { return ends(o.Expires) }) ||
 		slices.ContainsFunc(h.rec.Queue, func(w record.Waiter) bool { return ends(w.Expires) }) {
