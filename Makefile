@@ -28,10 +28,12 @@ consul:
 TESTFLAGS = -race -parallel 6 -timeout 25m
 
 # The tests of cmd keep deadlines of fractions of a second: they go first, alone. Most of
-# the others wait for something most of the time.
+# the others wait for something most of the time; the longest begin first.
+LONGEST = ./testscripts ./backend/backendtest/torture ./backend/mysql ./runner
+
 test: deps
 	go test $(TESTFLAGS) ./cmd
-	go test $(TESTFLAGS) -p 4 ./...
+	go test $(TESTFLAGS) -p 4 $(LONGEST) ./...
 
 full: deps
 	DLOCK_FULL=1 go test -race -count=1 -timeout 120m ./...
