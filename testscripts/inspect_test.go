@@ -18,9 +18,11 @@ import (
 
 	"github.com/dlock/dlock/backend"
 	"github.com/dlock/dlock/backend/backendtest"
+	"github.com/dlock/dlock/backend/consul"
 	"github.com/dlock/dlock/backend/file"
 	"github.com/dlock/dlock/backend/mysql"
 	"github.com/dlock/dlock/backend/redis"
+	"github.com/dlock/dlock/backend/redlock"
 	"github.com/dlock/dlock/backend/zookeeper"
 )
 
@@ -28,6 +30,10 @@ import (
 func open(t *testing.T, text string) backend.Backend {
 	t.Helper()
 	u, err := url.Parse(text)
+	if servers, found := strings.CutPrefix(text, "redlock://"); found { // several, which net/url takes for a strange port
+		hosts, path, _ := strings.Cut(servers, "/")
+		u, err = &url.URL{Scheme: "redlock", Host: hosts, Path: "/" + path}, nil
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,6 +50,13 @@ func open(t *testing.T, text string) backend.Backend {
 		opts, err2 := mysql.ParseURL(u)
 		opts.Namespace = "dlock"
 		b, err = mysql.New(opts), err2
+	case "redlock":
+		opts, err2 := redlock.ParseURL(u)
+		opts.Namespace = "dlock"
+		b, err = redlock.New(opts), err2
+	case "consul":
+		opts, err2 := consul.ParseURL(u)
+		b, err = consul.New(opts), err2
 	case "zk":
 		opts, err2 := zookeeper.ParseURL(u)
 		b, err = zookeeper.New(opts), err2

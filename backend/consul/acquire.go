@@ -60,7 +60,7 @@ func (b *Backend) Acquire(ctx context.Context, req backend.Request) (backend.Hol
 	}
 	c := &contender{
 		b: b, req: req, keys: k, answered: b.clock(), quick: true, seen: map[string]uint64{},
-		rec: record{Token: req.Token, Mode: req.Mode, Owner: req.Owner, Since: unixMilli()},
+		rec: record{Token: req.Token, Mode: req.Mode, Owner: req.Owner, Since: wallMillis()},
 	}
 	h, err := c.acquire(ctx)
 	if err != nil {
@@ -232,7 +232,7 @@ func (c *contender) grab(ctx context.Context) (backend.Hold, error) {
 // filled is the record that is written while the lock is taken.
 func (c *contender) filled() record {
 	rec := c.rec
-	rec.Since, rec.Held = unixMilli(), true
+	rec.Since, rec.Held = wallMillis(), true
 	if c.req.Detached {
 		rec.Until = rec.Since + rec.TTL
 	}

@@ -93,10 +93,10 @@ func (h *hold) renewDetached(ctx context.Context, sent boottime.Instant) (backen
 		rec, done := v.record(e), false
 		if ttl := rec.ttl(); h.ttl > ttl {
 			done, err = h.passOn(ctx, v, e, h.ttl, func(s *session) {
-				rec.Until = unixMilli() + s.ttl.Milliseconds()
+				rec.Until = wallMillis() + s.ttl.Milliseconds()
 			}, &rec)
 		} else if err = h.b.renewSession(ctx, &session{id: e.session}); err == nil {
-			rec.Until, rec.Fence = unixMilli()+rec.TTL, v.fence(e)
+			rec.Until, rec.Fence = wallMillis()+rec.TTL, v.fence(e)
 			done, err = h.b.write(ctx, v.main(e), rec)
 		}
 		if err != nil {
@@ -212,7 +212,7 @@ func (h *hold) leave(ctx context.Context, v *view, e *entry) (bool, error) {
 func (h *hold) leaveTail(ctx context.Context, v *view, e *entry, tail time.Duration, rec record) (bool, error) {
 	rec.Tail = true
 	return h.passOn(ctx, v, e, max((tail+1)/2, MinTTL), func(s *session) {
-		rec.Until = unixMilli() + 2*s.ttl.Milliseconds()
+		rec.Until = wallMillis() + 2*s.ttl.Milliseconds()
 	}, &rec)
 }
 

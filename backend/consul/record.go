@@ -66,4 +66,4 @@ func encodeJSON(v any) []byte {
 	return data
 }
 
-func unixMilli() int64 { return time.Now().UnixMilli() }
+func wallMillis() int64 { return time.Now().UnixMilli() }

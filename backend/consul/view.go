@@ -201,7 +201,7 @@ func (v *view) holders() (list []backend.Holder) {
 
 // show is a dlock that holds the lock.
 func (v *view) show(e *entry) backend.Holder {
-	rec, now := v.record(e), unixMilli()
+	rec, now := v.record(e), wallMillis()
 	h := backend.Holder{
 		Token: e.token, Owner: rec.Owner, Mode: rec.Mode, Fence: v.fence(e), Revoked: rec.Revoked, Tail: rec.Tail,
 		Held: max(0, time.Duration(now-rec.Since)*time.Millisecond), Leased: true, Left: rec.ttl(),
@@ -243,7 +243,7 @@ func (v *view) status() backend.Status {
 	for _, h := range s.Holders {
 		s.Fence = max(s.Fence, h.Fence)
 	}
-	now := unixMilli()
+	now := wallMillis()
 	for _, e := range v.entries {
 		if !v.holds(e) {
 			s.Waiters = append(s.Waiters, backend.Waiter{

@@ -13,7 +13,7 @@ var _ backend.Checker = (*Backend)(nil)
 
 // Check looks at the variables of the server, and of a session as dlock uses it.
 func (b *Backend) Check(ctx context.Context, ttl time.Duration) (checks []backend.Check) {
-	err := b.with(ctx, func(s *session) error {
+	err := b.afresh(ctx, func(s *session) error {
 		global, err := s.variables(ctx, "GLOBAL")
 		if err != nil {
 			return err
@@ -36,6 +36,16 @@ func (b *Backend) Check(ctx context.Context, ttl time.Duration) (checks []backen
 		checks = append(checks, backend.Found("settings", backend.Warn, "see that the server is one on its own, and no proxy", "%v", err))
 	}
 	return checks
+}
+
+// afresh runs do in a new session: one that held a lock had other settings.
+func (b *Backend) afresh(ctx context.Context, do func(*session) error) error {
+	s, err := b.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	return do(s)
 }
 
 // settings are variables of a server, in lower case.
