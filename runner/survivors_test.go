@@ -103,7 +103,7 @@ func TestTermReachesSurvivors(t *testing.T) {
 
 // What was started before `exec dlock` in a script is none of the command's.
 func TestStrangeChildrenAreLeftAlone(t *testing.T) {
-	r := newRun(t, "-stop-after 500ms", "sh", "-c", "sleep 300")
+	r := newRun(t, "-stop-after 5s", "sh", "-c", "sleep 300")
 	r.Args = append([]string{"sh", "-c", `sleep 304 & exec "$@"`, "sh", r.Path}, r.Args[1:]...)
 	r.Path = lookPath(t, "sh")
 	r.begin()

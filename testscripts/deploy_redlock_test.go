@@ -26,6 +26,7 @@ func withURL(t *testing.T, url, line string) (code int, said string) {
 // TestRedlockPasswords: each of three servers has its own. A wrong one is done without, two
 // are refused, and none is ever shown.
 func TestRedlockPasswords(t *testing.T) {
+	t.Parallel()
 	var servers []*redistest.Server
 	for i := range 3 {
 		servers = append(servers, redistest.Start(t, "--requirepass", fmt.Sprint("secret", i)))
@@ -60,6 +61,7 @@ func TestRedlockPasswords(t *testing.T) {
 
 // TestRedlockTLS: three servers that speak nothing but TLS, and want a certificate.
 func TestRedlockTLS(t *testing.T) {
+	t.Parallel()
 	s := redistest.SeveralTLS(t, 3)
 	url := fmt.Sprintf("redlocks://%s,%s,%s?ca=%s", s[0].Addr(), s[1].Addr(), s[2].Addr(), s[0].CA)
 	mine := fmt.Sprintf("&cert=%s&key=%s", s[0].Cert, s[0].Key)

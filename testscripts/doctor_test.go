@@ -33,6 +33,7 @@ func doctor(t *testing.T, address, line string, code int, args ...string) {
 
 // TestDoctorOfRights gives users of Redis less and less.
 func TestDoctorOfRights(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	client := server.Client()
 	for user, rules := range map[string][]any{
@@ -53,6 +54,7 @@ func TestDoctorOfRights(t *testing.T) {
 
 // TestDoctorGivesBack interrupts a doctor that has taken its lock.
 func TestDoctorGivesBack(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	r := relay.New(t, server.Addr())
 	r.Delay(300 * time.Millisecond) // so that four more renewals take seconds
@@ -86,6 +88,7 @@ func TestDoctorGivesBack(t *testing.T) {
 }
 
 func TestDoctorOfASlowService(t *testing.T) {
+	t.Parallel()
 	r := relay.New(t, redistest.Start(t).Addr())
 	r.Delay(400 * time.Millisecond) // each way, so that much and more
 	doctor(t, "redis://"+r.Addr(), "warn round trip a renewal takes up to", 0, "--ttl", "12s")

@@ -93,6 +93,7 @@ var consulEnds = map[string]func(l *leased, r *relay.Relay, s *consultest.Server
 // server gets the lock, no process of the command lives, and what dlock does later
 // touches nobody.
 func TestConsulCommandIsDeadBeforeAnybodyElseHasTheLock(t *testing.T) {
+	t.Parallel()
 	runs := 1
 	if os.Getenv("DLOCK_FULL") != "" {
 		runs = 100
@@ -142,6 +143,7 @@ func cutOffConsul(t *testing.T, s *consultest.Server, end func(*leased, *relay.R
 // writer out, also one that is not dlock; and the settle of a reader whose session was
 // destroyed is kept though another one leaves cleanly.
 func TestConsulGroupSurvivesItsMembers(t *testing.T) {
+	t.Parallel()
 	s := consultest.Start(t)
 	c := s.Client()
 	shared := backendtest.Request("j", backendtest.Shared)
@@ -186,6 +188,7 @@ func TestConsulGroupSurvivesItsMembers(t *testing.T) {
 // TestConsulElectionDisturbsNobody kills the leader of a cluster under a holder and a
 // waiter.
 func TestConsulElectionDisturbsNobody(t *testing.T) {
+	t.Parallel()
 	servers := consultest.Cluster(t)
 	leader, others := consultest.Leader(t, servers)
 	url := consulURL(others[0].Addr())
@@ -212,6 +215,7 @@ func TestConsulElectionDisturbsNobody(t *testing.T) {
 
 // TestConsulReleaseIntoAHole: the exit code is the command's, and the end is told.
 func TestConsulReleaseIntoAHole(t *testing.T) {
+	t.Parallel()
 	s := consultest.Start(t)
 	r := relay.New(t, s.Addr())
 	l := startLeased(t, consulURL(r.Addr()), "run", "--ttl", "9s", "j", "--", "sh", "-c", until(7))
@@ -238,6 +242,7 @@ func TestConsulReleaseIntoAHole(t *testing.T) {
 
 // TestConsulThatDoesNotAnswerEndsTheWait: whether it waits or not, it says so in time.
 func TestConsulThatDoesNotAnswerEndsTheWait(t *testing.T) {
+	t.Parallel()
 	silent, _ := silentListener(t)
 	for what, addr := range map[string]string{"silent": silent, "closed": "127.0.0.1:1", "unresolvable": "nowhere.invalid:8500"} {
 		for _, flag := range []string{"-w2", "-n"} {
@@ -257,6 +262,7 @@ func TestConsulThatDoesNotAnswerEndsTheWait(t *testing.T) {
 
 // TestConsulTTLIsRaisedOnce: TTLs that the server does not have.
 func TestConsulTTLIsRaisedOnce(t *testing.T) {
+	t.Parallel()
 	s := consultest.Start(t, `session_ttl_min = "10s"`)
 	for _, ttl := range []string{"1s", "7500ms", "9999ms"} {
 		l := startLeased(t, consulURL(s.Addr()), "run", "--ttl", ttl, "j", "--", "sh", "-c", until(0))
@@ -275,6 +281,7 @@ func TestConsulTTLIsRaisedOnce(t *testing.T) {
 
 // TestConsulUsers: an ACL token is shown nowhere, and one without rights gets exit code 77.
 func TestConsulUsers(t *testing.T) {
+	t.Parallel()
 	const manager = "7f3a0c51-29f5-4c30-9e0b-aa11bb22cc33"
 	s := consultest.StartSecured(t, manager)
 	dir := t.TempDir()

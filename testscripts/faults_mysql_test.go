@@ -30,6 +30,7 @@ func mysqlDatabase(options string) func(*testing.T) place {
 // TestPessimisticScripts runs the scripts that need no detached locks, which
 // mode=pessimistic refuses, and its own.
 func TestPessimisticScripts(t *testing.T) {
+	t.Parallel()
 	all, err := filepath.Glob(filepath.Join("testdata", "all", "*.txtar"))
 	if err != nil {
 		t.Fatal(err)
@@ -58,6 +59,7 @@ func TestPessimisticScripts(t *testing.T) {
 // command is dead, and dlock ends with 76, before the next holder's command starts: the
 // commands themselves watch over that, by a kernel lock.
 func TestKilledTransactionStopsItsCommand(t *testing.T) {
+	t.Parallel()
 	rounds := 5
 	if os.Getenv("DLOCK_FULL") != "" {
 		rounds = 25

@@ -193,6 +193,7 @@ var ends = map[string]func(l *leased, r *relay.Relay, s *redistest.Server) func(
 // TestCommandIsDeadBeforeAnybodyElseHasTheLock: when a contender straight at the server
 // gets the lock, no process of the command lives.
 func TestCommandIsDeadBeforeAnybodyElseHasTheLock(t *testing.T) {
+	t.Parallel()
 	runs := 2
 	if os.Getenv("DLOCK_FULL") != "" {
 		runs = 34
@@ -231,6 +232,7 @@ func cutOff(t *testing.T, end func(*leased, *relay.Relay, *redistest.Server) fun
 }
 
 func TestRestartedServerWithoutDataStopsTheCommand(t *testing.T) {
+	t.Parallel()
 	s := redistest.Start(t)
 	l := startLeased(t, s.URL(), "run", "--ttl", "2s", "j", "--", "sh", "-c", tree)
 	l.awaitStart()
@@ -242,6 +244,7 @@ func TestRestartedServerWithoutDataStopsTheCommand(t *testing.T) {
 }
 
 func TestRestartedServerWithItsDataDisturbsNobody(t *testing.T) {
+	t.Parallel()
 	s := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
 	l := startLeased(t, s.URL(), "run", "--ttl", "6s", "--grace", "1", "j", "--", "sh", "-c", until(0))
 	l.awaitStart()
@@ -257,6 +260,7 @@ func TestRestartedServerWithItsDataDisturbsNobody(t *testing.T) {
 }
 
 func TestReleaseIntoAHole(t *testing.T) {
+	t.Parallel()
 	s := redistest.Start(t)
 	client := s.Client()
 	start := func(t *testing.T, ttl string) (*leased, *relay.Relay) {
@@ -334,6 +338,7 @@ func silentListener(t *testing.T) (addr string, accepted chan net.Conn) {
 }
 
 func TestServiceThatDoesNotAnswerEndsTheWait(t *testing.T) {
+	t.Parallel()
 	silent, _ := silentListener(t)
 	closed := redistest.Start(t)
 	closed.Kill()
@@ -368,6 +373,7 @@ var endSignals = []syscall.Signal{
 }
 
 func TestSignalsWhileConnecting(t *testing.T) {
+	t.Parallel()
 	for _, sig := range endSignals {
 		t.Run(sig.String(), func(t *testing.T) {
 			t.Parallel()
@@ -381,6 +387,7 @@ func TestSignalsWhileConnecting(t *testing.T) {
 }
 
 func TestSignalsWhileWaiting(t *testing.T) {
+	t.Parallel()
 	s := redistest.Start(t)
 	b := lock(t, s)
 	for _, sig := range endSignals {
@@ -403,6 +410,7 @@ func TestSignalsWhileWaiting(t *testing.T) {
 // TestSignalWhileTheAnswerIsOnItsWay signals a dlock that has the lock and does not know
 // it yet.
 func TestSignalWhileTheAnswerIsOnItsWay(t *testing.T) {
+	t.Parallel()
 	s := redistest.Start(t)
 	client := s.Client()
 	r := relay.New(t, s.Addr())
@@ -431,6 +439,7 @@ func (l *leased) endedBy(sig syscall.Signal) {
 }
 
 func TestKeyInOtherHandsStopsTheCommand(t *testing.T) {
+	t.Parallel()
 	s := redistest.Start(t)
 	client := s.Client()
 	for what, order := range map[string][]any{
@@ -458,6 +467,7 @@ func TestKeyInOtherHandsStopsTheCommand(t *testing.T) {
 
 // TestSuccessIsSilent looks at the output of runs whose renewals went well, and not so well.
 func TestSuccessIsSilent(t *testing.T) {
+	t.Parallel()
 	s := redistest.Start(t)
 	for what, meanwhile := range map[string]func(*relay.Relay){
 		"renewed": func(*relay.Relay) {}, "cut": (*relay.Relay).Cut,
@@ -481,6 +491,7 @@ func TestSuccessIsSilent(t *testing.T) {
 }
 
 func TestPasswordIsShownNowhere(t *testing.T) {
+	t.Parallel()
 	s := redistest.Start(t, "--requirepass", "secret")
 	file := filepath.Join(t.TempDir(), "url")
 	if err := os.WriteFile(file, []byte("redis://:secret@"+s.Addr()), 0o600); err != nil {
@@ -508,6 +519,7 @@ func TestPasswordIsShownNowhere(t *testing.T) {
 }
 
 func TestWaitIsIndependentOfTheTTL(t *testing.T) {
+	t.Parallel()
 	s := redistest.Start(t)
 	b := lock(t, s)
 	holder := startLeased(t, s.URL(), "run", "--ttl", "2s", "j", "--", "sh", "-c", until(0))

@@ -13,6 +13,7 @@ import (
 // TestRedlockFarServers: five servers, each so far away that no majority answers in time for
 // a lease of a second, and none that leaves anything of it: the command never starts.
 func TestRedlockFarServers(t *testing.T) {
+	t.Parallel()
 	servers, _ := startFive(t)
 	var relays []*relay.Relay
 	var addrs []string
@@ -51,6 +52,7 @@ func TestRedlockFarServers(t *testing.T) {
 // TestRedlockCutOff: three of five servers can be reached no more. The command is dead, all
 // of it, before a contender that reaches them has the lock.
 func TestRedlockCutOff(t *testing.T) {
+	t.Parallel()
 	for what, cut := range map[string]func(*relay.Relay){
 		"silent": (*relay.Relay).Hole, "late": (*relay.Relay).HoldReplies, "gone": (*relay.Relay).Refuse,
 	} {
@@ -87,6 +89,7 @@ func TestRedlockCutOff(t *testing.T) {
 
 // TestRedlockUnresolvableServers: two of five have names that nobody knows.
 func TestRedlockUnresolvableServers(t *testing.T) {
+	t.Parallel()
 	servers, _ := startFive(t)
 	addrs := []string{"one.invalid", "two.invalid"}
 	for _, s := range servers[:3] {
@@ -103,6 +106,7 @@ func TestRedlockUnresolvableServers(t *testing.T) {
 
 // TestRedlockDeadServers: two of five do not work; nothing is said of it but with -v, once.
 func TestRedlockDeadServers(t *testing.T) {
+	t.Parallel()
 	servers, addrs := startFive(t)
 	servers[0].Kill()
 	servers[1].Stop()

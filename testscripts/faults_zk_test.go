@@ -73,6 +73,7 @@ var zkEnds = map[string]func(l *leased, r *relay.Relay, s *zktest.Server) func()
 // server gets the lock, no process of the command lives, and what dlock does later
 // touches nobody.
 func TestZooKeeperCommandIsDeadBeforeAnybodyElseHasTheLock(t *testing.T) {
+	t.Parallel()
 	runs := 2
 	if os.Getenv("DLOCK_FULL") != "" {
 		runs = 100
@@ -113,6 +114,7 @@ func cutOffZk(t *testing.T, s *zktest.Server, end func(*leased, *relay.Relay, *z
 // TestZooKeeperServerWithoutItsDataStopsTheCommand: it knows no session, and refuses who
 // has seen more than it has.
 func TestZooKeeperServerWithoutItsDataStopsTheCommand(t *testing.T) {
+	t.Parallel()
 	s := zktest.Start(t)
 	l := startLeased(t, zkURL(s.Addr()), "run", "--ttl", "3s", "j", "--", "sh", "-c", tree)
 	l.awaitStart()
@@ -126,6 +128,7 @@ func TestZooKeeperServerWithoutItsDataStopsTheCommand(t *testing.T) {
 // TestZooKeeperElectionDisturbsNobody kills the leader of an ensemble under a holder and a
 // waiter.
 func TestZooKeeperElectionDisturbsNobody(t *testing.T) {
+	t.Parallel()
 	e := zktest.StartEnsemble(t, 3)
 	url := e.URL() + "/x"
 	l := startLeased(t, url, "run", "--ttl", "15s", "--grace", "1", "j", "--", "sh", "-c", until(0))
@@ -146,6 +149,7 @@ func TestZooKeeperElectionDisturbsNobody(t *testing.T) {
 }
 
 func TestZooKeeperReleaseIntoAHole(t *testing.T) {
+	t.Parallel()
 	s := zktest.Start(t)
 	b := zkLock(t, s)
 	start := func(t *testing.T, ttl string) (*leased, *relay.Relay) {
@@ -177,6 +181,7 @@ func TestZooKeeperReleaseIntoAHole(t *testing.T) {
 }
 
 func TestZooKeeperThatDoesNotAnswerEndsTheWait(t *testing.T) {
+	t.Parallel()
 	silent, _ := silentListener(t)
 	closed, stopped := zktest.Start(t), zktest.Start(t)
 	closed.Kill()
@@ -211,6 +216,7 @@ func TestZooKeeperThatDoesNotAnswerEndsTheWait(t *testing.T) {
 }
 
 func TestZooKeeperSignalsWhileConnecting(t *testing.T) {
+	t.Parallel()
 	for _, sig := range endSignals {
 		t.Run(sig.String(), func(t *testing.T) {
 			t.Parallel()
@@ -224,6 +230,7 @@ func TestZooKeeperSignalsWhileConnecting(t *testing.T) {
 }
 
 func TestZooKeeperSignalsWhileWaiting(t *testing.T) {
+	t.Parallel()
 	s := zktest.Start(t)
 	b := zkLock(t, s)
 	for _, sig := range endSignals {
@@ -247,6 +254,7 @@ func TestZooKeeperSignalsWhileWaiting(t *testing.T) {
 // TestZooKeeperSignalWhileTheAnswerIsOnItsWay signals a dlock that has the lock and does
 // not know it yet.
 func TestZooKeeperSignalWhileTheAnswerIsOnItsWay(t *testing.T) {
+	t.Parallel()
 	s := zktest.Start(t)
 	client := s.Client()
 	r := relay.New(t, s.Addr())
@@ -272,6 +280,7 @@ func TestZooKeeperSignalWhileTheAnswerIsOnItsWay(t *testing.T) {
 
 // TestZooKeeperNodeDeletedByHandStopsTheCommand: word of it comes at once.
 func TestZooKeeperNodeDeletedByHandStopsTheCommand(t *testing.T) {
+	t.Parallel()
 	s := zktest.Start(t)
 	client := s.Client()
 	l := startLeased(t, zkURL(s.Addr()), "run", "--ttl", "50s", "--grace", "1", "j", "--", "sh", "-c", `trap 'exit 0' TERM; touch started; while :; do sleep 0.05; done`)
@@ -301,6 +310,7 @@ func TestZooKeeperNodeDeletedByHandStopsTheCommand(t *testing.T) {
 // TestZooKeeperSuccessIsSilent looks at the output of runs whose renewals went well, and
 // not so well, with a dead server in the list.
 func TestZooKeeperSuccessIsSilent(t *testing.T) {
+	t.Parallel()
 	s, dead := zktest.Start(t), zktest.Start(t)
 	dead.Kill()
 	client := s.Client()
@@ -356,6 +366,7 @@ func zkVersion(t *testing.T, c *zk.Conn, lock string) int32 {
 // TestZooKeeperUsers: what one user takes is for that user alone; a password is shown
 // nowhere.
 func TestZooKeeperUsers(t *testing.T) {
+	t.Parallel()
 	s := zktest.Start(t)
 	dir := t.TempDir()
 	for user, url := range map[string]string{
@@ -394,6 +405,7 @@ func TestZooKeeperUsers(t *testing.T) {
 
 // TestZooKeeperClampIsToldOnce: a TTL that the server does not grant.
 func TestZooKeeperClampIsToldOnce(t *testing.T) {
+	t.Parallel()
 	s := zktest.Start(t, "maxSessionTimeout=3000")
 	r := relay.New(t, s.Addr())
 	l := startLeased(t, zkURL(r.Addr()), "run", "--ttl", "30s", "--grace", "1", "j", "--", "sh", "-c", tree)

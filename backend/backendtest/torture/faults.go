@@ -62,12 +62,16 @@ func NetworkFaults() []Fault {
 func ServerFaults() []Fault {
 	return []Fault{
 		{"stop server", 15 * time.Second, func(r *run, random *rand.Rand) bool {
+			r.server.Lock()
+			defer r.server.Unlock()
 			r.Service.Server.Stop()
 			time.Sleep(between(random, shortTTL/4, longest))
 			r.Service.Server.Cont()
 			return true
 		}},
 		{"restart server", 15 * time.Second, func(r *run, random *rand.Rand) bool {
+			r.server.Lock()
+			defer r.server.Unlock()
 			r.Service.Server.Kill()
 			time.Sleep(between(random, 0, shortTTL))
 			r.Service.Server.Restart()

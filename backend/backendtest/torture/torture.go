@@ -94,6 +94,7 @@ type run struct {
 	holds  map[string]*hold // by ID
 	frozen map[string]int64 // by token: since when
 	relays map[*relay.Relay]*sync.Mutex
+	server sync.Mutex   // held while a fault befalls the server
 	gate   sync.RWMutex // held by contenders as long as they contend, taken by who needs nobody there
 }
 
