@@ -23,12 +23,6 @@ type Tally struct {
 	Regressions int `json:"regressions"` // the fence was not larger than all before it
 }
 
-func (t *Tally) add(o Tally) {
-	t.Holds += o.Holds
-	t.Overlaps += o.Overlaps
-	t.Regressions += o.Regressions
-}
-
 func (w *witness) enter(fence uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
