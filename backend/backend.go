@@ -6,6 +6,7 @@ package backend
 import (
 	"context"
 	"os"
+	"slices"
 	"time"
 )
 
@@ -57,6 +58,15 @@ type Request struct {
 	// Waiting, if set, is called when the wait begins, before anything blocks. The
 	// error that it returns ends the wait and is returned by Acquire.
 	Waiting func(Wait) error
+}
+
+// Waits tells whether the contender is willing to wait for these holders.
+func (r Request) Waits(holders []Holder) bool {
+	if r.NoWait {
+		return false
+	}
+	isTail := func(h Holder) bool { return h.Tail }
+	return !r.TailIsBusy || !slices.ContainsFunc(holders, isTail)
 }
 
 // Wait is what a contender learns when its wait begins.

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"os/exec"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -141,12 +142,9 @@ func (t *target) probe(ctx context.Context, b backend.Backend) error {
 // name is that of a lock of ours, which is cleaned up in the end.
 func (t *target) name(what string) string {
 	name := t.prefix + what
-	for _, n := range t.names {
-		if n == name {
-			return name
-		}
+	if !slices.Contains(t.names, name) {
+		t.names = append(t.names, name)
 	}
-	t.names = append(t.names, name)
 	return name
 }
 

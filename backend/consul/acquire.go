@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -78,7 +77,7 @@ func (c *contender) acquire(ctx context.Context) (backend.Hold, error) {
 	if !errors.As(err, &busy) {
 		return h, err
 	}
-	if !c.waits(busy.Holders) {
+	if !c.req.Waits(busy.Holders) {
 		return nil, busy
 	} else if c.req.Waiting != nil {
 		if err := c.req.Waiting(backend.Wait{Holders: busy.Holders, Ahead: busy.Ahead}); err != nil {
@@ -100,15 +99,6 @@ func atLeast(ctx context.Context, d time.Duration) (context.Context, context.Can
 		stop()
 		cancel(nil)
 	}
-}
-
-// waits tells whether the contender is willing to wait for these holders.
-func (c *contender) waits(holders []backend.Holder) bool {
-	if c.req.NoWait {
-		return false
-	}
-	isTail := func(h backend.Holder) bool { return h.Tail }
-	return !c.req.TailIsBusy || !slices.ContainsFunc(holders, isTail)
 }
 
 // ask looks whether the lock is ours, and goes into the line if it is not, until the

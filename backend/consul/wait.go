@@ -31,7 +31,7 @@ func (c *contender) wait(ctx context.Context) (backend.Hold, error) {
 		}
 		h, err := c.ask(ctx)
 		busy := (*backend.BusyError)(nil)
-		if !errors.As(err, &busy) || !c.waits(busy.Holders) {
+		if !errors.As(err, &busy) || !c.req.Waits(busy.Holders) {
 			return h, err
 		}
 	}

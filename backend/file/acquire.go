@@ -39,7 +39,7 @@ func (b *Backend) Acquire(ctx context.Context, req backend.Request) (backend.Hol
 	}
 	c := &contender{lock: l, req: req}
 	err = c.try(ctx)
-	if busy := (*backend.BusyError)(nil); errors.As(err, &busy) && c.waits(busy.Holders) {
+	if busy := (*backend.BusyError)(nil); errors.As(err, &busy) && c.req.Waits(busy.Holders) {
 		if err = c.announce(busy); err == nil {
 			err = c.wait(ctx)
 		}
@@ -52,15 +52,6 @@ func (b *Backend) Acquire(ctx context.Context, req backend.Request) (backend.Hol
 		return nil, err
 	}
 	return c.hold(), nil
-}
-
-// waits tells whether the contender is willing to wait for these holders.
-func (c *contender) waits(holders []backend.Holder) bool {
-	if c.req.NoWait {
-		return false
-	}
-	isTail := func(h backend.Holder) bool { return h.Tail }
-	return !c.req.TailIsBusy || !slices.ContainsFunc(holders, isTail)
 }
 
 func (c *contender) announce(busy *backend.BusyError) error {
@@ -78,7 +69,7 @@ func (c *contender) try(ctx context.Context) error {
 		if errors.Is(err, errWouldBlock) {
 			err = c.busy(s)
 		}
-		if busy := (*backend.BusyError)(nil); errors.As(err, &busy) && c.waits(busy.Holders) {
+		if busy := (*backend.BusyError)(nil); errors.As(err, &busy) && c.req.Waits(busy.Holders) {
 			return errors.Join(err, c.enlist())
 		}
 		return err
@@ -161,7 +152,7 @@ func (c *contender) wait(ctx context.Context) error {
 			return c.admit(s)
 		})
 		busy := (*backend.BusyError)(nil)
-		if !errors.As(err, &busy) || !c.waits(busy.Holders) {
+		if !errors.As(err, &busy) || !c.req.Waits(busy.Holders) {
 			return err
 		}
 		if err := c.waitChange(ctx, w, blockers); err != nil {

@@ -82,7 +82,7 @@ func (c *contender) acquire(ctx context.Context) (backend.Hold, error) {
 	first, cancel := atLeast(ctx, firstLimit)
 	defer cancel()
 	h, err := c.ask(first)
-	if busy := (*backend.BusyError)(nil); !errors.As(err, &busy) || !c.waits(busy.Holders) {
+	if busy := (*backend.BusyError)(nil); !errors.As(err, &busy) || !c.req.Waits(busy.Holders) {
 		return h, err
 	} else if c.req.Waiting != nil {
 		if err := c.req.Waiting(backend.Wait{Holders: busy.Holders, Ahead: busy.Ahead}); err != nil {
@@ -104,15 +104,6 @@ func atLeast(ctx context.Context, d time.Duration) (context.Context, context.Can
 		stop()
 		cancel(nil)
 	}
-}
-
-// waits tells whether the contender is willing to wait for these holders.
-func (c *contender) waits(holders []backend.Holder) bool {
-	if c.req.NoWait {
-		return false
-	}
-	isTail := func(h backend.Holder) bool { return h.Tail }
-	return !c.req.TailIsBusy || !slices.ContainsFunc(holders, isTail)
 }
 
 // hear notes that the service has done its work.

@@ -50,7 +50,7 @@ func (c *contender) wait(ctx context.Context) (backend.Hold, error) {
 			pause = firstPause
 		}
 		h, err := c.ask(ctx)
-		if busy := (*backend.BusyError)(nil); !errors.As(err, &busy) || !c.waits(busy.Holders) {
+		if busy := (*backend.BusyError)(nil); !errors.As(err, &busy) || !c.req.Waits(busy.Holders) {
 			return h, err
 		}
 	}

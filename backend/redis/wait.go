@@ -67,7 +67,7 @@ func (c *contender) wait(ctx context.Context) (backend.Hold, error) {
 			}
 			l.renew()
 			w.Reset(lastPause)
-		case errors.As(err, &busy) && c.waits(busy.Holders):
+		case errors.As(err, &busy) && c.req.Waits(busy.Holders):
 			unheard = 0
 			w.busy(c.busy)
 		default:

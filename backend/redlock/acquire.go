@@ -68,7 +68,7 @@ func (c *contender) acquire(ctx context.Context) (*hold, error) {
 	first, cancel := redis.AtLeast(ctx, firstLimit)
 	defer cancel()
 	h, err := c.ask(first)
-	if busy := (*backend.BusyError)(nil); !errors.As(err, &busy) || !c.waits(busy.Holders) {
+	if busy := (*backend.BusyError)(nil); !errors.As(err, &busy) || !c.req.Waits(busy.Holders) {
 		return h, err
 	} else if c.req.Waiting != nil {
 		if err := c.req.Waiting(backend.Wait{Holders: busy.Holders, Ahead: busy.Ahead}); err != nil {
@@ -76,15 +76,6 @@ func (c *contender) acquire(ctx context.Context) (*hold, error) {
 		}
 	}
 	return c.wait(ctx)
-}
-
-// waits tells whether the contender is willing to wait for these holders.
-func (c *contender) waits(holders []backend.Holder) bool {
-	if c.req.NoWait {
-		return false
-	}
-	isTail := func(h backend.Holder) bool { return h.Tail }
-	return !c.req.TailIsBusy || !slices.ContainsFunc(holders, isTail)
 }
 
 // ask makes attempts until one has a result: after a random pause if the votes were split,

@@ -69,7 +69,7 @@ func (c *contender) wait(ctx context.Context) (*hold, error) {
 		}
 		clear(called)
 		h, err := c.ask(ctx)
-		if busy := (*backend.BusyError)(nil); !errors.As(err, &busy) || !c.waits(busy.Holders) {
+		if busy := (*backend.BusyError)(nil); !errors.As(err, &busy) || !c.req.Waits(busy.Holders) {
 			return h, err
 		}
 		w.busy(c.busy)
