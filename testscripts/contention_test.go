@@ -40,7 +40,7 @@ func TestContention(t *testing.T) {
 				rounds = 200
 			}
 			if b.lease { // the dead keep the lock for a while
-				rounds, end = rounds/8, "1m"
+				rounds, end = max(1, rounds/8), "1m"
 			}
 			testContention(t, b.start(t), rounds, b.name == "file", end)
 		})

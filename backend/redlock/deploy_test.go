@@ -160,6 +160,7 @@ func TestCredentials(t *testing.T) {
 	})
 	silent("the details", said())
 
+	backendtest.Eventually(t, "all have let go", func() bool { return strings.Join(s.tokens(t), "") == "" })
 	b, said = with([]int{0, 1, 2}, nil) // a majority
 	fails(t, b, backend.ErrDenied, refused)
 	silent("the details", said())
