@@ -71,7 +71,10 @@ func Run(ctx context.Context, c Config) (report Report, err error) {
 			report.Services = append(report.Services, t.result)
 		}
 	}()
-	if err != nil {
+	if ctx.Err() != nil {
+		report.Interrupted = true
+		return report, nil
+	} else if err != nil {
 		return report, err
 	}
 	total, done := rounds*len(c.Workloads)*len(targets), 0
@@ -136,7 +139,7 @@ func (t *target) probe(ctx context.Context, b backend.Backend) error {
 	if err != nil {
 		return err
 	}
-	return h.Release(ctx, 0)
+	return release(h)
 }
 
 // name is that of a lock of ours, which is cleaned up in the end.

@@ -121,6 +121,28 @@ func TestInterruptedRunReports(t *testing.T) {
 	}
 }
 
+// unreachable answers as services do when the wait for them was ended.
+type unreachable struct{ backend.Backend }
+
+func (unreachable) Acquire(ctx context.Context, _ backend.Request) (backend.Hold, error) {
+	<-ctx.Done()
+	return nil, backend.ErrUnavailable
+}
+
+func TestInterruptedWhileConnecting(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	s := fileService(t.TempDir())
+	open := s.Open
+	s.Open = func() (backend.Backend, error) {
+		b, err := open()
+		time.AfterFunc(10*time.Millisecond, cancel)
+		return unreachable{b}, err
+	}
+	if report, err := Run(ctx, inProcess(t, s)); err != nil || !report.Interrupted {
+		t.Errorf("%v, interrupted %v", err, report.Interrupted)
+	}
+}
+
 func TestServiceThatDoesNotWorkIsFoundFirst(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(path, nil, 0o600); err != nil {

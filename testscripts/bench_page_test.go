@@ -14,6 +14,7 @@ import (
 // TestBenchPage measures one service of each kind side by side, and looks at the page that
 // bench writes with a real browser.
 func TestBenchPage(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	page, shot := filepath.Join(dir, "page.html"), filepath.Join(dir, "page.png")
 	args := []string{"bench", "--duration", "200ms", "--clients", "2", "--workload", "uncontended,contention", "--html", page}

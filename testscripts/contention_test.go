@@ -35,6 +35,7 @@ sleep 0.002 | cat
 func TestContention(t *testing.T) {
 	for _, b := range backends {
 		t.Run(b.name, func(t *testing.T) {
+			t.Parallel()
 			rounds, end := 5, "10s" // the guard of one that was killed at last may still be at work
 			if os.Getenv("DLOCK_FULL") != "" {
 				rounds = 200

@@ -70,6 +70,7 @@ func open(t *testing.T, text string) backend.Backend {
 
 // TestPrometheusReadsTheMetrics lets Prometheus' own parser read what we write.
 func TestPrometheusReadsTheMetrics(t *testing.T) {
+	t.Parallel()
 	names := []string{"plain", `back\slash`, `"quoted"`, `{a="b"} 1 # \n`, "日本 🔒", `ends in \`}
 	address := "file://" + filepath.Join(t.TempDir(), "locks")
 	b := open(t, address)

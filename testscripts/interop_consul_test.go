@@ -38,6 +38,7 @@ var consulTry = []string{"-try=500ms"}
 // TestConsulPeers lets dlock and `consul lock` have the same lock: step by step, then
 // all at once.
 func TestConsulPeers(t *testing.T) {
+	t.Parallel()
 	p := consulPlace{consultest.Start(t), t, t.TempDir()}
 	for _, mode := range [][]string{{}, {"--shared"}} {
 		release := hold(t, p.dlock(append(append([]string{"run", "-n"}, mode...), "j", "--", "sh", "-c", "echo held; cat")...))
@@ -67,6 +68,7 @@ func TestConsulPeers(t *testing.T) {
 
 // TestConsulSemaphorePeers does the same with `consul lock -n 2`.
 func TestConsulSemaphorePeers(t *testing.T) {
+	t.Parallel()
 	p := consulPlace{consultest.Start(t), t, t.TempDir()}
 	two := []string{"-n=2", "-try=500ms"}
 	one := hold(t, p.consul("j", []string{"-n=2"}, "sh", "-c", "echo held; cat"))
@@ -104,6 +106,7 @@ sleep 0.01
 
 // TestConsulPeersContend lets dlocks and `consul lock`s have one lock again and again.
 func TestConsulPeersContend(t *testing.T) {
+	t.Parallel()
 	server := consultest.Start(t)
 	for what, tt := range map[string]struct {
 		section       string
@@ -161,6 +164,7 @@ func TestConsulPeersContend(t *testing.T) {
 // TestConsulPeersCrash kills a holder of either side, and lets the other one get in. Of
 // two slots the other one stays taken.
 func TestConsulPeersCrash(t *testing.T) {
+	t.Parallel()
 	server := consultest.Start(t)
 	const held = "echo held; cat"
 	for mode, flags := range map[string]struct{ dlock, consul []string }{"exclusive": {}, "slots": {[]string{"--slots=2"}, []string{"-n=2"}}} {

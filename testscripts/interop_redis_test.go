@@ -35,7 +35,7 @@ func redisPeers(t *testing.T) []redisPeer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	program := filepath.Join(binDir, "peer")
+	program := filepath.Join(t.TempDir(), "peer")
 	build := exec.Command("go", "build", "-o", program, ".")
 	build.Dir = dir
 	if out, err := build.CombinedOutput(); err != nil {
@@ -59,6 +59,7 @@ func (p redisPeer) command(dir, addr, key, mode string) *exec.Cmd {
 
 // TestRedisPeers lets dlock and what people use for locks on Redis have the same key.
 func TestRedisPeers(t *testing.T) {
+	t.Parallel()
 	server, peers := redistest.Start(t), redisPeers(t)
 	for _, p := range peers {
 		t.Run(p.kind, func(t *testing.T) { testRedisPeer(t, server, p) })

@@ -37,6 +37,7 @@ func redlockPeer(t *testing.T) redisPeer {
 // TestRedlockPeer lets dlock and redsync have the same key on the same five servers, step
 // by step.
 func TestRedlockPeer(t *testing.T) {
+	t.Parallel()
 	servers, addrs := startFive(t)
 	p, dir, key := redlockPeer(t), t.TempDir(), "job"
 	dlock := func(args ...string) *exec.Cmd { return dlockPlain(dir, "redlock://"+addrs, args...) }
@@ -74,10 +75,14 @@ func TestRedlockPeer(t *testing.T) {
 	forget()
 	token := strings.TrimSpace(wantExit(t, dlock("acquire", "-n", key), 0))
 	release(76)
+	var ours []string // a slow server may not have it
 	for _, s := range servers {
-		if got := s.Client().Get(t.Context(), key).Val(); got != token {
-			t.Errorf("after a peer released what it had no more, the key is %q, want %q", got, token)
+		if got := s.Client().Get(t.Context(), key).Val(); got != "" {
+			ours = append(ours, got)
 		}
+	}
+	if len(ours) <= len(servers)/2 || slices.ContainsFunc(ours, func(got string) bool { return got != token }) {
+		t.Errorf("after a peer released what it had no more, the keys are %q, want %q on a majority", ours, token)
 	}
 	wantExit(t, dlock("release", key, token), 0)
 	wantExit(t, peer("try"), 0)
@@ -86,6 +91,7 @@ func TestRedlockPeer(t *testing.T) {
 // TestRedlockPeersContend lets dlock and redsync have one lock again and again, while one of
 // the five servers stops and goes on.
 func TestRedlockPeersContend(t *testing.T) {
+	t.Parallel()
 	const key, contenders = "job", 3
 	servers, addrs := startFive(t)
 	p, dir, length := redlockPeer(t), t.TempDir(), 8*time.Second

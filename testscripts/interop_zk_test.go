@@ -76,6 +76,7 @@ func (z zkPlace) peer(p zkPeer, name, mode string) *exec.Cmd {
 // TestZooKeeperPeers lets dlock, and what people use for locks on ZooKeeper, have the
 // same lock: first step by step, then all at once.
 func TestZooKeeperPeers(t *testing.T) {
+	t.Parallel()
 	server, peers := zktest.Start(t), zkPeers(t)
 	for _, name := range []string{"mutex", "kazoo"} {
 		t.Run(name, func(t *testing.T) {

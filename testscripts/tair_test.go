@@ -16,6 +16,7 @@ var beyondTair = regexp.MustCompile(`-s |--shared|--slots|ahead`)
 // TestTairScripts runs the scripts that need no more than exclusive holds, and Tair's own,
 // against the imitation of a Tair.
 func TestTairScripts(t *testing.T) {
+	t.Parallel()
 	files, err := filepath.Glob(filepath.Join("testdata", "tair", "*.txtar"))
 	if err != nil {
 		t.Fatal(err)

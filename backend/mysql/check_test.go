@@ -1,15 +1,13 @@
 package mysql
 
 import (
-	"bytes"
-	"io"
-	"net"
 	"testing"
 	"time"
 
 	"github.com/dlock/dlock/backend"
 	"github.com/dlock/dlock/backend/backendtest"
 	"github.com/dlock/dlock/backend/backendtest/mysqltest"
+	"github.com/dlock/dlock/backend/backendtest/relay"
 )
 
 func finds(t *testing.T, address string, level backend.Level, name, words string) {
@@ -42,11 +40,11 @@ func TestCheckOfSettings(t *testing.T) {
 	finds(t, server.URL("d")+"?mode=pessimistic", backend.OK, "lock wait", "its own")
 }
 
-// TestCheckOfAMeddler lets a proxy change what a session asks for.
-func TestCheckOfAMeddler(t *testing.T) {
+// TestCheckOfWhatSessionsGet lets a proxy change what a session asks for.
+func TestCheckOfWhatSessionsGet(t *testing.T) {
 	server := mysqltest.Start(t)
 	const idle = "idle_readonly_transaction_timeout ="
-	finds(t, through(meddle(t, server.Addr(), idle+" 0", idle+" 5"), "mode=pessimistic"), backend.Warn, "lock wait", "idle_readonly_transaction_timeout is 5 s")
+	finds(t, through(relay.Rewrite(t, server.Addr(), relay.Requests, idle+" 0", idle+" 5"), "mode=pessimistic"), backend.Warn, "lock wait", "idle_readonly_transaction_timeout is 5 s")
 	for _, c := range []struct{ from, to, name, words string }{
 		{"SET sql_mode", "SET sql_mode", "wait_timeout", ""}, // as it is
 		{" wait_timeout = 3", " wait_timeout = 9", "wait_timeout", "a session has 9 s"},
@@ -58,42 +56,6 @@ func TestCheckOfAMeddler(t *testing.T) {
 		if c.from == c.to {
 			level = backend.OK
 		}
-		finds(t, through(meddle(t, server.Addr(), c.from, c.to), ""), level, c.name, c.words)
+		finds(t, through(relay.Rewrite(t, server.Addr(), relay.Requests, c.from, c.to), ""), level, c.name, c.words)
 	}
-}
-
-// meddle passes connections on to a server, and puts other words of the same length into
-// what clients say.
-func meddle(t *testing.T, upstream, from, to string) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { l.Close() })
-	go func() {
-		for {
-			client, err := l.Accept()
-			if err != nil {
-				return
-			}
-			server, err := net.Dial("tcp", upstream)
-			if err != nil {
-				client.Close()
-				return
-			}
-			go func() { _, _ = io.Copy(client, server); client.Close() }()
-			go func() {
-				defer server.Close()
-				buf := make([]byte, 64<<10) // a statement of ours comes in one piece
-				for {
-					n, err := client.Read(buf)
-					if _, failed := server.Write(bytes.ReplaceAll(buf[:n], []byte(from), []byte(to))); err != nil || failed != nil {
-						return
-					}
-				}
-			}()
-		}
-	}()
-	return l.Addr().String()
 }

@@ -91,7 +91,13 @@ func TestCheckOfASentinel(t *testing.T) {
 	finds(t, "redis://"+s.SentinelAddrs()[0], backend.Fail, "kind", "this is a sentinel")
 }
 
-// No old server is at hand.
+// No old server is at hand: this one is made to say that it is.
+func TestCheckOfAnOldServer(t *testing.T) {
+	server := redistest.Start(t)
+	is := "redis_version:" + field(server.Client().Info(t.Context(), "server").Val(), "redis_version")[:1]
+	finds(t, "redis://"+relay.Rewrite(t, server.Addr(), relay.Replies, is, "redis_version:5"), backend.Fail, "version", "5.")
+}
+
 func TestVersionThatIsTooOld(t *testing.T) {
 	for v, want := range map[string]backend.Level{
 		"5.0.14": backend.Fail, "6.0.16": backend.Fail, "6.2.0": backend.OK, "7.0.15": backend.OK, "8.10.1": backend.OK, "": backend.Fail,

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-zookeeper/zk"
+
 	"github.com/dlock/dlock/backend"
 	"github.com/dlock/dlock/backend/backendtest"
 	"github.com/dlock/dlock/backend/backendtest/zktest"
@@ -51,4 +53,19 @@ func TestCheckOfAnEvenEnsemble(t *testing.T) {
 			t.Errorf("%+v", c)
 		}
 	}
+}
+
+// TestCheckOfMembersThatAreHidden takes the right to read the members from everybody, which
+// only the server's own super user can.
+func TestCheckOfMembersThatAreHidden(t *testing.T) {
+	digest := zk.DigestACL(zk.PermAll, "super", "secret")[0].ID
+	server := zktest.Start(t, "DigestAuthenticationProvider.superDigest="+digest)
+	super := server.Client()
+	if err := super.AddAuth("digest", []byte("super:secret")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := super.SetACL("/zookeeper/config", zk.DigestACL(zk.PermRead, "admin", "secret"), -1); err != nil {
+		t.Fatal(err)
+	}
+	backendtest.Finds(t, dial(t, server.URL()+"/x"), 10*time.Second, backend.Warn, "quorum", "the members of the ensemble cannot be seen")
 }
