@@ -66,7 +66,8 @@ func repeatedRequest(t *testing.T, e *env) {
 			if !req.Detached && e.limits.NoDeadline {
 				// The kernel's lock cannot be had twice; the try must not spoil the hold.
 				e.busy(t, req)
-			} else if again := e.acquire(t, NoWait(req)); again.Grant().Fence != first.Grant().Fence {
+			} else if again := e.acquire(t, NoWait(req)); again.Grant().Fence < first.Grant().Fence {
+				// Several servers may know a larger one by now, which nobody else was given.
 				t.Errorf("fence %d became %d", first.Grant().Fence, again.Grant().Fence)
 			}
 			if n := len(InspectOne(t, e.client(t), req.Name).Holders); n != 1 {

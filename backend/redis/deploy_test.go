@@ -222,7 +222,11 @@ func TestPasswords(t *testing.T) {
 			works(t, b)
 			continue
 		}
-		fails(t, tryAcquire(t, b), backend.ErrDenied, "refuses this user name or password")
+		const refused = "refuses this user name or password"
+		fails(t, tryAcquire(t, b), backend.ErrDenied, refused)
+		_, err := b.Inspect(t.Context(), "j")
+		fails(t, err, backend.ErrDenied, refused)
+		fails(t, tryAcquire(t, fromURL(t, "redis://"+user+s.Addr()+"?replicas=1")), backend.ErrDenied, refused)
 	}
 	fails(t, tryAcquire(t, fromURL(t, s.URL())), backend.ErrDenied, "wants a password")
 }

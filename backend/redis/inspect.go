@@ -22,13 +22,21 @@ func (b *Backend) Inspect(ctx context.Context, names ...string) ([]backend.Statu
 			return nil, err
 		}
 	}
+	answers, err := b.inspectEach(ctx, names)
+	if err != nil {
+		return nil, err
+	}
 	var list []backend.Status
-	for _, name := range names {
-		s, err := b.inspect(ctx, name)
-		if err != nil && (!listed || passing(err) || ctx.Err() != nil) {
+	for i, name := range names {
+		s, err := backend.Status{Name: name}, answers[i].err
+		if err != nil && !listed {
 			return nil, err
 		}
-		s.Err = err
+		if s.Err = err; err == nil {
+			k, _ := b.keys(name, "")
+			s = status(name, answers[i].reply)
+			s.Problems = odd(answers[i].reply.list(4), k[keyLock])
+		}
 		if listed && err == nil && len(s.Holders)+len(s.Waiters) == 0 {
 			continue
 		}
@@ -37,18 +45,16 @@ func (b *Backend) Inspect(ctx context.Context, names ...string) ([]backend.Statu
 	return list, nil
 }
 
-func (b *Backend) inspect(ctx context.Context, name string) (backend.Status, error) {
-	k, err := b.keys(name, "")
-	if err != nil {
-		return backend.Status{Name: name}, err
+// inspectEach asks for the state of locks whose names may be used.
+func (b *Backend) inspectEach(ctx context.Context, names []string) ([]answer, error) {
+	locks := make([]lockKeys, len(names))
+	for i, name := range names {
+		var err error
+		if locks[i], err = b.keys(name, ""); err != nil {
+			return nil, err
+		}
 	}
-	r, err := b.run(ctx, inspectScript, k)
-	if err != nil {
-		return backend.Status{Name: name}, err
-	}
-	s := status(name, r)
-	s.Problems = odd(r.list(4), k[keyLock])
-	return s, nil
+	return b.runEach(ctx, inspectScript, locks)
 }
 
 // status reads the reply of inspectScript.

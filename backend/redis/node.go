@@ -190,20 +190,36 @@ type NodeStatus struct {
 	Holders []NodeHolder
 	Waiters []NodeWaiter
 	Fence   uint64 // the server's own
+	Err     error  // the server's keys of the lock cannot be read
 }
 
-// Inspect shows the lock as this server knows it.
-func (n *Node) Inspect(ctx context.Context, name string) (NodeStatus, error) {
-	r, err := n.run(ctx, inspectScript, name, "")
+// Inspect shows locks as this server knows them, in the order of names, of which Batch take
+// one round trip.
+func (n *Node) Inspect(ctx context.Context, names []string) ([]NodeStatus, error) {
+	answers, err := n.b.inspectEach(ctx, names)
 	if err != nil {
-		return NodeStatus{}, err
+		return nil, err
 	}
-	s := NodeStatus{Holders: nodeHolders(r.list(4)), Fence: r.fence(3)}
-	for i := range r.list(5) {
-		w := r.list(5).list(i)
+	list := make([]NodeStatus, len(answers))
+	for i, a := range answers {
+		list[i] = nodeStatus(a)
+	}
+	return list, nil
+}
+
+func nodeStatus(a answer) NodeStatus {
+	if a.err == nil {
+		a.err = a.reply.refusal()
+	}
+	if a.err != nil {
+		return NodeStatus{Err: a.err}
+	}
+	s := NodeStatus{Holders: nodeHolders(a.reply.list(4)), Fence: a.reply.fence(3)}
+	for i := range a.reply.list(5) {
+		w := a.reply.list(5).list(i)
 		s.Waiters = append(s.Waiters, NodeWaiter{waiter(w), w.text(5), w.number(6)})
 	}
-	return s, nil
+	return s
 }
 
 // Names lists the locks of the namespace that this server knows, sorted.

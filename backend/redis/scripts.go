@@ -1,12 +1,14 @@
 package redis
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha1"
 	_ "embed"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -87,6 +89,62 @@ func (b *Backend) run(ctx context.Context, s script, k lockKeys, args ...any) (r
 	})
 }
 
+// answer is what the server said to one of several requests.
+type answer struct {
+	reply reply
+	err   error
+}
+
+// Batch is how many locks are asked for in one round trip.
+const Batch = 200
+
+// runEach runs a script that changes nothing for each of the locks, in few round trips. It
+// fails if the server does not work; what else is wrong is told of each lock.
+func (b *Backend) runEach(ctx context.Context, s script, locks []lockKeys) ([]answer, error) {
+	answers := make([]answer, 0, len(locks))
+	for some := range slices.Chunk(locks, Batch) {
+		var cmds []*redis.Cmd
+		_, err := b.call(ctx, func(ctx context.Context) (_ any, err error) {
+			cmds, err = b.evalEach(ctx, some, func(p redis.Pipeliner, k lockKeys) *redis.Cmd { return p.EvalSha(ctx, s.hash(), k) })
+			if slices.ContainsFunc(cmds, func(c *redis.Cmd) bool { return redis.HasErrorPrefix(c.Err(), "NOSCRIPT") }) {
+				cmds, err = b.evalEach(ctx, some, func(p redis.Pipeliner, k lockKeys) *redis.Cmd { return p.Eval(ctx, s.text(), k) })
+			}
+			return []any{"done", ""}, err
+		})
+		if err != nil {
+			return nil, err
+		}
+		for _, c := range cmds {
+			var a answer
+			if err := c.Err(); err == nil {
+				a.reply, a.err = parse(c.Val())
+			} else if a.err = b.translate(err); passing(a.err) {
+				return nil, a.err
+			}
+			answers = append(answers, a)
+		}
+	}
+	return answers, nil
+}
+
+func (b *Backend) evalEach(ctx context.Context, locks []lockKeys, eval func(redis.Pipeliner, lockKeys) *redis.Cmd) (cmds []*redis.Cmd, err error) {
+	p := b.client.Pipeline()
+	for _, k := range locks {
+		cmds = append(cmds, eval(p, k))
+	}
+	return cmds, exec(ctx, p)
+}
+
+// exec sends commands. Each has its own error, and there is none of all but where they were
+// not sent: the client library gives a refused connection to no command.
+func exec(ctx context.Context, p redis.Pipeliner) error {
+	cmds, err := p.Exec(ctx)
+	if slices.ContainsFunc(cmds, func(c redis.Cmder) bool { return c.Err() != nil }) {
+		return nil
+	}
+	return err
+}
+
 // runReplicated runs a script and waits until as many replicas as Options.Replicas
 // asks for have what it wrote; with fewer it returns errReplicas beside the reply.
 func (b *Backend) runReplicated(ctx context.Context, s script, k lockKeys, args ...any) (reply, error) {
@@ -99,12 +157,12 @@ func (b *Backend) runReplicated(ctx context.Context, s script, k lockKeys, args 
 		if err != nil {
 			return nil, err
 		}
-		eval, wait := b.pipe(ctx, node, func(p redis.Pipeliner) *redis.Cmd { return p.EvalSha(ctx, s.hash(), k, args...) })
+		eval, wait, err := b.pipe(ctx, node, func(p redis.Pipeliner) *redis.Cmd { return p.EvalSha(ctx, s.hash(), k, args...) })
 		if redis.HasErrorPrefix(eval.Err(), "NOSCRIPT") {
-			eval, wait = b.pipe(ctx, node, func(p redis.Pipeliner) *redis.Cmd { return p.Eval(ctx, s.text(), k, args...) })
+			eval, wait, err = b.pipe(ctx, node, func(p redis.Pipeliner) *redis.Cmd { return p.Eval(ctx, s.text(), k, args...) })
 		}
 		acknowledged, _ = wait.Int64() // 0 if it failed
-		return eval.Val(), eval.Err()
+		return eval.Val(), cmp.Or(err, eval.Err())
 	})
 	if err == nil && acknowledged < int64(b.opts.Replicas) {
 		err = &replicasError{address: b.opts.address(), got: acknowledged, want: b.opts.Replicas}
@@ -113,11 +171,10 @@ func (b *Backend) runReplicated(ctx context.Context, s script, k lockKeys, args 
 }
 
 // pipe sends a script and WAIT in one go, on the one connection that WAIT is about.
-func (b *Backend) pipe(ctx context.Context, node redis.Cmdable, eval func(redis.Pipeliner) *redis.Cmd) (*redis.Cmd, *redis.Cmd) {
+func (b *Backend) pipe(ctx context.Context, node redis.Cmdable, eval func(redis.Pipeliner) *redis.Cmd) (cmd, wait *redis.Cmd, err error) {
 	p := node.Pipeline()
-	cmd, wait := eval(p), p.Do(ctx, "WAIT", b.opts.Replicas, replicaLimit.Milliseconds())
-	_, _ = p.Exec(ctx) // each command has its own error
-	return cmd, wait
+	cmd, wait = eval(p), p.Do(ctx, "WAIT", b.opts.Replicas, replicaLimit.Milliseconds())
+	return cmd, wait, exec(ctx, p)
 }
 
 // replicaLimit is how long replicas may take to acknowledge.

@@ -17,7 +17,7 @@ import (
 func (b *Backend) Inspect(ctx context.Context, names ...string) ([]backend.Status, error) {
 	listed := len(names) == 0
 	if listed {
-		answers, _, err := look(ctx, b, func(ctx context.Context, n *redis.Node) ([]string, error) { return n.Names(ctx) })
+		answers, err := look(ctx, b, func(ctx context.Context, n *redis.Node) ([]string, error) { return n.Names(ctx) })
 		if err != nil {
 			return nil, err
 		}
@@ -27,32 +27,55 @@ func (b *Backend) Inspect(ctx context.Context, names ...string) ([]backend.Statu
 		slices.Sort(names)
 		names = slices.Compact(names)
 	}
-	var list []backend.Status
 	for _, name := range names {
-		s, err := b.inspect(ctx, name)
-		if err != nil && (!listed || redis.Passing(err) || ctx.Err() != nil) {
+		if err := b.nodes[0].Check(name); err != nil {
 			return nil, err
 		}
-		s.Err = err
-		if listed && err == nil && len(s.Holders)+len(s.Waiters) == 0 {
-			continue
+	}
+	var list []backend.Status
+	for some := range slices.Chunk(names, redis.Batch) {
+		answers, err := look(ctx, b, func(ctx context.Context, n *redis.Node) ([]redis.NodeStatus, error) { return n.Inspect(ctx, some) })
+		if err != nil {
+			return nil, err
 		}
-		list = append(list, s)
+		for i, name := range some {
+			s, err := b.status(name, of(answers, i))
+			if err != nil && !listed {
+				return nil, err
+			}
+			if s.Err = err; listed && err == nil && len(s.Holders)+len(s.Waiters) == 0 {
+				continue
+			}
+			list = append(list, s)
+		}
 	}
 	return list, nil
 }
 
+// of is what the servers said of the lock of that index.
+func of(answers []answer[[]redis.NodeStatus], index int) []answer[redis.NodeStatus] {
+	var list []answer[redis.NodeStatus]
+	for _, a := range answers {
+		one := answer[redis.NodeStatus]{seat: a.seat, err: a.err}
+		if a.err == nil {
+			one.value, one.err = a.value[index], a.value[index].Err
+		}
+		list = append(list, one)
+	}
+	return list
+}
+
 // look asks all servers, and waits a little for those that a majority is ahead of.
-func look[T any](ctx context.Context, b *Backend, do func(context.Context, *redis.Node) (T, error)) ([]answer[T], string, error) {
+func look[T any](ctx context.Context, b *Backend, do func(context.Context, *redis.Node) (T, error)) ([]answer[T], error) {
 	more := ask(b.seats(), requestLimit, do)
 	answers, err := decide(ctx, b, more)
 	if err != nil {
-		return nil, "", err
+		return nil, err
 	}
 	late, cancel := context.WithTimeout(ctx, unmetLimit)
 	defer cancel()
 	answers, _ = collect(late, answers, more, len(b.nodes), func([]answer[T]) bool { return false })
-	return answers, b.missing(answersOf(answers)), nil
+	return answers, nil
 }
 
 func answersOf[T any](answers []answer[T]) map[int]error {
@@ -79,18 +102,13 @@ func (b *Backend) missing(answers map[int]error) string {
 	return fmt.Sprintf("%d of the %d servers do not work: %s", len(words), len(b.nodes), strings.Join(words, "; "))
 }
 
-func (b *Backend) inspect(ctx context.Context, name string) (backend.Status, error) {
+// status puts together what the servers say of a lock.
+func (b *Backend) status(name string, answers []answer[redis.NodeStatus]) (backend.Status, error) {
 	s := backend.Status{Name: name}
-	if err := b.nodes[0].Check(name); err != nil {
+	if err := b.judge(errorsOf(b, answers), count(answers)); err != nil {
 		return s, err
 	}
-	answers, missing, err := look(ctx, b, func(ctx context.Context, n *redis.Node) (redis.NodeStatus, error) {
-		return n.Inspect(ctx, name)
-	})
-	if err != nil {
-		return s, err
-	}
-	if missing != "" {
+	if missing := b.missing(answersOf(answers)); missing != "" {
 		s.Problems = append(s.Problems, missing)
 	}
 	var lists [][]redis.NodeHolder

@@ -34,7 +34,7 @@ func (b *Backend) Requests(ctx context.Context) (sum uint64, err error) {
 // again: they are about to hear of his release.
 func (b *Backend) Forget(ctx context.Context, name string) error {
 	for until := b.clock().Add(forgetLimit); ; {
-		answers, _, err := look(ctx, b, func(ctx context.Context, n *redis.Node) (struct{}, error) {
+		answers, err := look(ctx, b, func(ctx context.Context, n *redis.Node) (struct{}, error) {
 			return struct{}{}, n.Forget(ctx, name)
 		})
 		if err != nil {

@@ -72,7 +72,7 @@ func merge(lists [][]redis.NodeHolder, least int) (holders []backend.Holder, mos
 // hold is the views in one. The servers' marks are put together, its end is that on the
 // last but as many servers, and its fence that of most of them.
 func (v views) hold(least int) backend.Holder {
-	fences := map[uint64]int{}
+	var fences []uint64
 	slices.SortFunc(v, func(a, b redis.NodeHolder) int { return int(b.Left - a.Left) })
 	h := v[least-1].Holder
 	for _, one := range v {
@@ -81,9 +81,20 @@ func (v views) hold(least int) backend.Holder {
 		if h.Owner.Kind == backend.Foreign { // a server that has lost the record
 			h.Owner = one.Owner
 		}
-		if fences[one.Fence]++; fences[one.Fence] > fences[h.Fence] || fences[one.Fence] == fences[h.Fence] && one.Fence > h.Fence {
-			h.Fence = one.Fence
+		fences = append(fences, one.Fence)
+	}
+	h.Fence = mostNamed(fences)
+	return h
+}
+
+// mostNamed is the fence that most servers name, or the largest of those. One that was late
+// may have a larger number of its own, until it is told the one that was given out.
+func mostNamed(fences []uint64) (most uint64) {
+	times := map[uint64]int{}
+	for _, f := range fences {
+		if times[f]++; times[f] > times[most] || times[f] == times[most] && f > most {
+			most = f
 		}
 	}
-	return h
+	return most
 }

@@ -59,3 +59,16 @@ func TestMerge(t *testing.T) {
 		})
 	}
 }
+
+func TestMostNamed(t *testing.T) {
+	for _, c := range []struct {
+		fences []uint64
+		want   uint64
+	}{
+		{nil, 0}, {[]uint64{5}, 5}, {[]uint64{9, 5, 5}, 5}, {[]uint64{5, 9, 8, 5, 5}, 5}, {[]uint64{5, 9}, 9},
+	} {
+		if got := mostNamed(c.fences); got != c.want {
+			t.Errorf("%v: %d, want %d", c.fences, got, c.want)
+		}
+	}
+}

@@ -134,14 +134,12 @@ func (b *Backend) Attach(ctx context.Context, name, token string, ttl time.Durat
 	if token == "" {
 		return nil, backend.ErrLost
 	}
-	seats := b.seats()
-	answers, err := decide(ctx, b, ask(seats, requestLimit, func(ctx context.Context, n *redis.Node) (redis.Held, error) {
-		return n.Attach(ctx, name, token)
-	}))
+	answers, err := look(ctx, b, func(ctx context.Context, n *redis.Node) (redis.Held, error) { return n.Attach(ctx, name, token) })
 	if err != nil {
 		return nil, err
 	}
-	h := &hold{b: b, seats: seats, claim: redis.Claim{Name: name, Token: token, TTL: ttl}}
+	var fences []uint64
+	h := &hold{b: b, seats: b.seats(), claim: redis.Claim{Name: name, Token: token, TTL: ttl}}
 	for _, a := range answers {
 		if a.err != nil {
 			continue
@@ -149,12 +147,12 @@ func (b *Backend) Attach(ctx context.Context, name, token string, ttl time.Durat
 		if a.value.Kind == backend.Run {
 			return nil, backend.ErrRunning
 		}
-		h.fence = max(h.fence, a.value.Fence)
+		fences = append(fences, a.value.Fence)
 		if ttl == 0 {
 			h.claim.TTL = max(h.claim.TTL, a.value.TTL)
 		}
 	}
-	h.until = b.clock().Add(h.claim.TTL)
+	h.fence, h.until = mostNamed(fences), b.clock().Add(h.claim.TTL)
 	return h, nil
 }
 
