@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -337,4 +338,35 @@ func TestConsulMemory(t *testing.T) {
 	holder.write("go")
 	holder.wantCode(0)
 	waiter.wantCode(0)
+}
+
+// TestConsulHandsOverInNoTime lets three shells run dlock again and again. A session that
+// has ended keeps a key locked for the lock-delay, and clients that are not told wait for
+// 5 s then; after a clean release there is nothing of that.
+func TestConsulHandsOverInNoTime(t *testing.T) {
+	t.Parallel()
+	rounds := 7 // of each
+	if os.Getenv("DLOCK_FULL") != "" {
+		rounds = 334
+	}
+	dir, url, began := t.TempDir(), consultest.Start(t).URL()+"/x", time.Now()
+	loop := fmt.Sprintf("for i in $(seq %d); do dlock -b %s run j -- sh -c 'echo x >>turns; sleep 0.1' || exit; done", rounds, url)
+	var all sync.WaitGroup
+	for range 3 {
+		c := exec.Command("sh", "-c", loop)
+		c.Dir = dir
+		all.Go(func() {
+			if out, err := c.CombinedOutput(); err != nil || len(out) > 0 {
+				t.Errorf("%v\n%s", err, out)
+			}
+		})
+	}
+	all.Wait()
+	turns, _ := os.ReadFile(filepath.Join(dir, "turns"))
+	n := strings.Count(string(turns), "x")
+	between := time.Since(began)/time.Duration(n) - 100*time.Millisecond
+	t.Logf("%d turns, %v from one to the next", n, between)
+	if n != 3*rounds || between > 3*time.Second {
+		t.Errorf("%d turns, want %d; %v from one to the next", n, 3*rounds, between)
+	}
 }
