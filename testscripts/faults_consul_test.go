@@ -350,7 +350,7 @@ func TestConsulHandsOverInNoTime(t *testing.T) {
 		rounds = 334
 	}
 	dir, url, began := t.TempDir(), consultest.Start(t).URL()+"/x", time.Now()
-	loop := fmt.Sprintf("for i in $(seq %d); do dlock -b %s run j -- sh -c 'echo x >>turns; sleep 0.1' || exit; done", rounds, url)
+	loop := fmt.Sprintf("for i in $(seq %d); do dlock -q -b %s run j -- sh -c 'echo x >>turns; sleep 0.1' || exit; done", rounds, url)
 	var all sync.WaitGroup
 	for range 3 {
 		c := exec.Command("sh", "-c", loop)
