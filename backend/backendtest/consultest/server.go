@@ -27,13 +27,14 @@ const Version = "1.14.3"
 
 // Server is one Consul server on loopback ports.
 type Server struct {
+	*daemon.Daemon // the one that was started last
+
 	Port int // of HTTP
 	Dir  string
 
-	t      testing.TB
-	args   []string
-	token  string // of clients; empty without ACLs
-	daemon *daemon.Daemon
+	t     testing.TB
+	args  []string
+	token string // of clients; empty without ACLs
 }
 
 // defaults make sessions as short as tests want them, elections quick, and let any
@@ -96,7 +97,7 @@ var errPortTaken = errors.New("consul: a port is taken")
 
 // launch starts the process and waits until it answers.
 func (s *Server) launch() error {
-	s.daemon = daemon.Start(s.t, filepath.Join(s.Dir, "log"), Program(s.t), s.args...)
+	s.Daemon = daemon.Start(s.t, filepath.Join(s.Dir, "log"), Program(s.t), s.args...)
 	return s.await("does not answer", func(c *api.Client) bool {
 		_, err := c.Status().Leader()
 		return err == nil
@@ -124,7 +125,7 @@ func (s *Server) await(what string, is func(*api.Client) bool) error {
 	c := s.Client()
 	for deadline := time.Now().Add(backendtest.Patience); !is(c); time.Sleep(10 * time.Millisecond) {
 		select {
-		case <-s.daemon.Exited():
+		case <-s.Daemon.Exited():
 			if log := s.Log(); !strings.Contains(log, "address already in use") {
 				return errors.New("consul ended: " + log)
 			}
@@ -147,15 +148,6 @@ func (s *Server) URL() string { return "consul://" + s.Addr() }
 // Client returns a client of the server.
 func (s *Server) Client() *api.Client { return newClient(s.t, s.Addr(), s.token) }
 
-// Stop freezes the server with SIGSTOP.
-func (s *Server) Stop() { s.daemon.Stop() }
-
-// Cont lets a frozen server go on.
-func (s *Server) Cont() { s.daemon.Cont() }
-
-// Kill ends the server with SIGKILL.
-func (s *Server) Kill() { s.daemon.Kill() }
-
 // Restart kills the server if it lives, and starts it with the same ports and data, and
 // with arguments of its own from now on.
 func (s *Server) Restart(args ...string) {
@@ -166,9 +158,6 @@ func (s *Server) Restart(args ...string) {
 		s.t.Fatal(err)
 	}
 }
-
-// Log is what the server has logged so far.
-func (s *Server) Log() string { return s.daemon.Log() }
 
 // Cluster starts three servers and returns when they have a leader.
 func Cluster(t testing.TB, settings ...string) []*Server {

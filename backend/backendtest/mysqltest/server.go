@@ -35,13 +35,14 @@ const install = "apt-get install mariadb-server"
 
 // Server is one mariadbd on a loopback port and a unix socket.
 type Server struct {
+	*daemon.Daemon // the one that was started last
+
 	Port int
 	Dir  string // where its files are
 
-	t      testing.TB
-	args   []string
-	clock  *daemon.Clock // nil: the true time
-	daemon *daemon.Daemon
+	t     testing.TB
+	args  []string
+	clock *daemon.Clock // nil: the true time
 }
 
 // Start starts a server with an empty data directory, and returns when it answers. Args
@@ -136,10 +137,10 @@ func (s *Server) launch() error {
 	if s.clock != nil {
 		program, args = s.clock.Under(program, args)
 	}
-	s.daemon = daemon.Start(s.t, s.file("log"), program, args...)
+	s.Daemon = daemon.Start(s.t, s.file("log"), program, args...)
 	for deadline := time.Now().Add(backendtest.Patience); ; time.Sleep(10 * time.Millisecond) {
 		select {
-		case <-s.daemon.Exited():
+		case <-s.Daemon.Exited():
 			return s.whyExited()
 		default:
 		}
@@ -191,15 +192,6 @@ func (s *Server) Database(name string) {
 	s.Do("CREATE DATABASE `" + name + "`")
 }
 
-// Stop freezes the server with SIGSTOP.
-func (s *Server) Stop() { s.daemon.Stop() }
-
-// Cont lets a frozen server go on.
-func (s *Server) Cont() { s.daemon.Cont() }
-
-// Kill ends the server with SIGKILL.
-func (s *Server) Kill() { s.daemon.Kill() }
-
 // Restart kills the server if it lives, and starts it on the same port and data with
 // these arguments added.
 func (s *Server) Restart(args ...string) {
@@ -210,9 +202,6 @@ func (s *Server) Restart(args ...string) {
 		s.t.Fatal(err)
 	}
 }
-
-// Log is what the server has logged so far.
-func (s *Server) Log() string { return s.daemon.Log() }
 
 // Conn is a connection of a test.
 type Conn struct {

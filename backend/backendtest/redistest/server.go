@@ -23,14 +23,15 @@ import (
 
 // Server is one redis-server on a loopback port and a unix socket.
 type Server struct {
+	*daemon.Daemon // the one that was started last
+
 	Port int
 	Dir  string // its working directory
 
-	t      testing.TB
-	args   []string
-	tls    *tls.Config   // of clients; nil without TLS
-	clock  *daemon.Clock // nil: the true time
-	daemon *daemon.Daemon
+	t     testing.TB
+	args  []string
+	tls   *tls.Config   // of clients; nil without TLS
+	clock *daemon.Clock // nil: the true time
 }
 
 // Start starts a server that keeps nothing on disk, and returns when it answers.
@@ -86,12 +87,12 @@ func (s *Server) launch() error {
 	if s.clock != nil {
 		program, args = s.clock.Under(program, args)
 	}
-	s.daemon = daemon.Start(s.t, filepath.Join(s.Dir, "log"), program, args...)
+	s.Daemon = daemon.Start(s.t, filepath.Join(s.Dir, "log"), program, args...)
 	client := s.newClient()
 	defer client.Close()
 	for deadline := time.Now().Add(backendtest.Patience); ; time.Sleep(5 * time.Millisecond) {
 		select {
-		case <-s.daemon.Exited():
+		case <-s.Daemon.Exited():
 			return s.whyExited()
 		default:
 		}
@@ -148,15 +149,6 @@ func (s *Server) newClient() *redis.Client {
 	})
 }
 
-// Stop freezes the server with SIGSTOP.
-func (s *Server) Stop() { s.daemon.Stop() }
-
-// Cont lets a frozen server go on.
-func (s *Server) Cont() { s.daemon.Cont() }
-
-// Kill ends the server with SIGKILL.
-func (s *Server) Kill() { s.daemon.Kill() }
-
 // Restart kills the server if it lives, and starts it on the same port and directory
 // with these arguments added. Without appendonly its data are gone.
 func (s *Server) Restart(args ...string) {
@@ -167,9 +159,6 @@ func (s *Server) Restart(args ...string) {
 		s.t.Fatal(err)
 	}
 }
-
-// Log is what the server has logged so far.
-func (s *Server) Log() string { return s.daemon.Log() }
 
 // info returns the fields of one section of INFO, or of another reply like it.
 func info(ctx context.Context, c *redis.Client, command ...any) map[string]string {

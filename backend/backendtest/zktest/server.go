@@ -31,12 +31,13 @@ const (
 
 // Server is one ZooKeeper server on a loopback port.
 type Server struct {
+	*daemon.Daemon // the one that was started last
+
 	Port int
 	Dir  string
 
 	t        testing.TB
 	settings []string // of zoo.cfg; later ones win
-	daemon   *daemon.Daemon
 }
 
 // defaults make sessions as short as tests want them, and as long, and let any number
@@ -109,7 +110,7 @@ func (s *Server) run() {
 	s.write("log4j.properties", "log4j.rootLogger=WARN, A\nlog4j.appender.A=org.apache.log4j.ConsoleAppender\n"+
 		"log4j.appender.A.layout=org.apache.log4j.PatternLayout\nlog4j.appender.A.layout.ConversionPattern=%d %p %c{1} %m%n\n")
 	args := append(java, "-cp", s.Dir+":"+jar+others, "org.apache.zookeeper.server.quorum.QuorumPeerMain", filepath.Join(s.Dir, "zoo.cfg"))
-	s.daemon = daemon.Start(s.t, filepath.Join(s.Dir, "log"), daemon.Find(s.t, "java", install), args...)
+	s.Daemon = daemon.Start(s.t, filepath.Join(s.Dir, "log"), daemon.Find(s.t, "java", install), args...)
 }
 
 func (s *Server) write(name, text string) {
@@ -123,7 +124,7 @@ func (s *Server) write(name, text string) {
 func (s *Server) await() error {
 	for deadline := time.Now().Add(backendtest.Patience); ; time.Sleep(10 * time.Millisecond) {
 		select {
-		case <-s.daemon.Exited():
+		case <-s.Daemon.Exited():
 			if strings.Contains(s.Log(), "Address already in use") {
 				return errPortTaken
 			}
@@ -204,15 +205,6 @@ type silent struct{}
 // Printf prints nothing.
 func (silent) Printf(string, ...any) {}
 
-// Stop freezes the server with SIGSTOP.
-func (s *Server) Stop() { s.daemon.Stop() }
-
-// Cont lets a frozen server go on.
-func (s *Server) Cont() { s.daemon.Cont() }
-
-// Kill ends the server with SIGKILL.
-func (s *Server) Kill() { s.daemon.Kill() }
-
 // Restart kills the server if it lives, and starts it on the same port with its data and
 // with these settings added.
 func (s *Server) Restart(settings ...string) {
@@ -233,9 +225,6 @@ func (s *Server) Wipe() {
 	}
 	s.Restart()
 }
-
-// Log is what the server has logged so far.
-func (s *Server) Log() string { return s.daemon.Log() }
 
 // String names the server in messages.
 func (s *Server) String() string { return fmt.Sprintf("%s (%s)", s.Addr(), s.Mode()) }
