@@ -1,13 +1,16 @@
 package zookeeper_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/go-zookeeper/zk"
 
+	"github.com/dlock/dlock/backend"
 	"github.com/dlock/dlock/backend/backendtest"
+	"github.com/dlock/dlock/backend/backendtest/relay"
 	"github.com/dlock/dlock/backend/backendtest/zktest"
 )
 
@@ -46,4 +49,17 @@ func TestInspectFlagsAnOverdueLease(t *testing.T) {
 		s := backendtest.InspectOne(t, b, "j")
 		return len(s.Problems) == 1 && strings.Contains(s.Problems[0], "keeps other programs waiting")
 	})
+}
+
+// TestNumbersThatAreUsedUp: no line has that many contenders; a proxy gives this one a
+// number that is near the end.
+func TestNumbersThatAreUsedUp(t *testing.T) {
+	server := zktest.Start(t)
+	direct := dial(t, server.URL()+"/x?recipe=rwlock")
+	b := dial(t, "zk://"+relay.Rewrite(t, server.Addr(), relay.Replies, "-__WRIT__0000", "-__WRIT__2147")+"/x?recipe=rwlock")
+	_, err := b.Acquire(t.Context(), exclusive(30*time.Second))
+	if !errors.Is(err, backend.ErrUnavailable) || !strings.Contains(err.Error(), "the numbers of the line are used up below /x/j: let nobody use the lock") {
+		t.Errorf("%v", err)
+	}
+	backendtest.MustRelease(t, backendtest.MustAcquire(t, direct, backendtest.NoWait(exclusive(30*time.Second)))) // it has left the line
 }
