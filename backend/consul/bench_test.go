@@ -186,3 +186,23 @@ func BenchmarkCommands(b *testing.B) {
 		})
 	}
 }
+
+// TestRequestsAreCounted: a session, the lock, its end and the session's are four writes.
+func TestRequestsAreCounted(t *testing.T) {
+	b := open(t, consultest.Start(t).URL(), "")
+	t.Cleanup(func() { b.Close() })
+	count := func() uint64 {
+		n, err := b.Requests(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	before := count()
+	for range 10 {
+		backendtest.MustRelease(t, backendtest.MustAcquire(t, b, backendtest.Request("j", backendtest.Exclusive)))
+	}
+	if wrote := count() - before; wrote < 40 || wrote > 50 { // the agent has some of its own
+		t.Errorf("%d writes, want 4 a turn", wrote)
+	}
+}
