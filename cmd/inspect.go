@@ -123,17 +123,19 @@ type view struct {
 	time   time.Time
 	list   []backend.Status
 	err    error // why the service did not answer; then list is empty
+
+	namespace string // that was chosen; empty: the default
 }
 
 // look asks the service, and adds what only this host knows.
-func (o *inspectOptions) look(ctx context.Context, b backend.Backend) view {
+func (a *app) look(ctx context.Context, o *inspectOptions, b backend.Backend) view {
 	ctx, cancel := context.WithTimeout(ctx, serviceLimit)
 	defer cancel()
 	list, err := b.Inspect(ctx, o.names...)
 	for i := range list {
 		list[i].Problems = append(slices.Clone(list[i].Problems), oddities(list[i])...)
 	}
-	return view{b.Limits(), time.Now(), list, err}
+	return view{b.Limits(), time.Now(), list, err, a.place.namespace}
 }
 
 func (a *app) inspect(o *inspectOptions) error {
@@ -145,7 +147,7 @@ func (a *app) inspect(o *inspectOptions) error {
 	if o.watch {
 		return a.watch(o, b)
 	}
-	v := o.look(context.Background(), b)
+	v := a.look(context.Background(), o, b)
 	switch {
 	case v.err != nil && o.format == formatPrometheus && o.output != "":
 		return errors.Join(a.emit(o, v), v.err) // the file tells that there was no answer

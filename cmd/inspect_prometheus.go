@@ -30,7 +30,7 @@ var metrics = []metric{
 // node_exporter.
 func printPrometheus(out io.Writer, v view) error {
 	var b bytes.Buffer
-	service := `service="` + labelValue(v.limits.Address) + `"`
+	service := fmt.Sprintf(`service="%s",namespace="%s"`, labelValue(v.limits.Address), labelValue(v.namespace))
 	head(&b, "dlock_up", "Whether the lock service answered.")
 	fmt.Fprintf(&b, "dlock_up{%s} %s\n", service, truth(v.err == nil))
 	for _, m := range metrics {

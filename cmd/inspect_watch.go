@@ -59,7 +59,7 @@ func (w *watcher) run(signals <-chan os.Signal) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	looked := make(chan view, 1)
-	look := func() { looked <- w.opts.look(ctx, w.b) }
+	look := func() { looked <- w.look(ctx, w.opts, w.b) }
 	go look()
 	next := time.NewTimer(time.Duration(w.opts.interval))
 	defer next.Stop()
