@@ -20,7 +20,17 @@ var block []byte
 func init() {
 	if len(os.Args) > 1 { // a guard has no arguments, and needs little
 		_, _ = populate()
+		growStack()
 	}
+}
+
+// growStack gives the main goroutine at once the stack that it needs. Otherwise that grows
+// in steps, each of which looks up all functions on it in tables that are not mapped yet.
+//
+//go:noinline
+func growStack() byte {
+	var frame [24 << 10]byte
+	return frame[len(os.Args)%len(frame)]
 }
 
 // populate maps the beginning of the free heap, or as much of it as there is so far.
