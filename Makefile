@@ -4,7 +4,7 @@
 # make full    every test with all its repetitions (an hour or so)
 # make torture    contenders under faults, for DURATION, over all services or BACKEND, from SEED
 # make fuzz    each fuzz test for FUZZTIME
-# make bench-startup   what dlock costs beside flock(1)
+# make bench-startup   what dlock costs beside flock(1), consul lock and a Go hello-world
 
 FUZZTIME ?= 30s
 DURATION ?= 10m

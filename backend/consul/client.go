@@ -7,7 +7,6 @@ import (
 	"io"
 	"log"
 	"net/http"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/dlock/dlock/backend"
 	"github.com/dlock/dlock/internal/boottime"
+	"github.com/dlock/dlock/internal/lazy"
 )
 
 // client is a connection to one agent.
@@ -118,7 +118,7 @@ func (b *Backend) newSession(ctx context.Context, name string, ttl, delay time.D
 	}
 }
 
-var ttlBounds = regexp.MustCompile(`Invalid Session TTL .* must be between \[([^=]*)=`)
+var ttlBounds = lazy.Regexp(`Invalid Session TTL .* must be between \[([^=]*)=`)
 
 // leastTTL is the shortest TTL of the server, if err says so.
 func leastTTL(err error) time.Duration {
@@ -126,7 +126,7 @@ func leastTTL(err error) time.Duration {
 	if !errors.As(err, &status) {
 		return 0
 	}
-	m := ttlBounds.FindStringSubmatch(status.Body)
+	m := ttlBounds().FindStringSubmatch(status.Body)
 	if m == nil {
 		return 0
 	}

@@ -11,11 +11,11 @@ import (
 	"github.com/dlock/dlock/internal/boottime"
 )
 
-// takeFree takes a row that is not there or free, in one step: the contender goes
+// takeStatement takes a row that is not there or free, in one step: the contender goes
 // through the door, which must be open, takes the row and learns its fence, from the
 // answer to this one statement. Nothing in it depends on the clock. In an assignment
 // nothing refers to a column that was assigned before, whatever the sql_mode.
-func takeFree(expires string) string {
+func takeStatement(expires string) string {
 	free := func(column, value string) string { return column + " = IF(token = '', " + value + ", " + column + ")" }
 	return "INSERT INTO " + table + " (ns, name, token, holders, version, fence, since, expires, ttl_us, updated_at) " +
 		"SELECT ?, ?, ?, ?, LAST_INSERT_ID(" + nowMicro + "), " + nowMicro + ", " + now + ", " + expires + ", ?, " + now +
@@ -24,9 +24,10 @@ func takeFree(expires string) string {
 		free("updated_at", forward) + ", " + free("version", "LAST_INSERT_ID(version + 1)") + ", " + free("holders", "?") + ", " + free("token", "?")
 }
 
-var (
-	takeLeased = takeFree(now + " + INTERVAL ? MICROSECOND")
-	takePinned = takeFree("IF(? = 0, NULL, " + never + ")") // takes the same arguments
+// When a row that was just taken expires; both take the same arguments.
+const (
+	leasedUntil = now + " + INTERVAL ? MICROSECOND"
+	pinnedUntil = "IF(? = 0, NULL, " + never + ")"
 )
 
 // takeFree takes the row if it is free; nil if it is not, or if the door is closed.
@@ -37,14 +38,14 @@ func (c *contender) takeFree(ctx context.Context) (backend.Hold, error) {
 	if err != nil {
 		return nil, fmt.Errorf("holder: %w", err)
 	}
-	statement, ttl, holders := takeLeased, c.req.TTL.Microseconds(), string(text)
+	expires, ttl, holders := leasedUntil, c.req.TTL.Microseconds(), string(text)
 	if c.pins() {
-		statement = takePinned
+		expires = pinnedUntil
 	}
 	g := gate(c.req.Token)
 	c.unanswered = true
 	sent := c.b.clock()
-	r, err := c.s.exec(ctx, statement, c.id.ns, c.id.name, c.req.Token, holders, ttl, ttl,
+	r, err := c.s.exec(ctx, takeStatement(expires), c.id.ns, c.id.name, c.req.Token, holders, ttl, ttl,
 		c.id.door, c.id.door, g, g, ttl, ttl, holders, c.req.Token)
 	if err != nil {
 		c.unanswered = !answered(err)

@@ -2,10 +2,10 @@ package redis
 
 import (
 	"fmt"
-	"regexp"
 	"strings"
 
 	"github.com/dlock/dlock/backend"
+	"github.com/dlock/dlock/internal/lazy"
 )
 
 // lockKeys are the keys of one lock as the scripts get them. They share a hash tag, so
@@ -57,7 +57,7 @@ func (b *Backend) lockAndBase(name string) (lock, base string, err error) {
 		base = escape(ns) + ":{" + escape(name) + "}"
 		return base, base, nil
 	}
-	if sideKey.MatchString(name) {
+	if sideKey().MatchString(name) {
 		return "", "", fmt.Errorf("%w lock name: %s is a key of dlock's own", backend.ErrInvalid, name)
 	}
 	tag := hashTag(name)
@@ -107,10 +107,10 @@ func (b *Backend) metaPattern() string {
 	if b.opts.Namespace == "" {
 		return `dlock:{*}` + rawMark + "*" + endMeta
 	}
-	return globSpecial.ReplaceAllString(escape(b.opts.Namespace), `\$0`) + ":{*}" + endMeta
+	return globSpecial().ReplaceAllString(escape(b.opts.Namespace), `\$0`) + ":{*}" + endMeta
 }
 
-var globSpecial = regexp.MustCompile(`[*?\[\]\\]`)
+var globSpecial = lazy.Regexp(`[*?\[\]\\]`)
 
 // escape takes out of a name what would end the hash tag, or begin another.
 func escape(s string) string {
@@ -118,7 +118,7 @@ func escape(s string) string {
 }
 
 // sideKey matches the names that are, or may be, keys of dlock's own.
-var sideKey = regexp.MustCompile(`^(dlock:\{|[^{}]*:\{[^{}]*\}:(q|w|m|h|index|d:.*|raw.*)$)`)
+var sideKey = lazy.Regexp(`^(dlock:\{|[^{}]*:\{[^{}]*\}:(q|w|m|h|index|d:.*|raw.*)$)`)
 
 // hashTag is the part of a key that decides its slot, by the cluster specification.
 func hashTag(key string) string {

@@ -2,7 +2,6 @@ package zookeeper
 
 import (
 	"cmp"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/dlock/dlock/backend"
 	"github.com/dlock/dlock/backend/line"
+	"github.com/dlock/dlock/internal/lazy"
 )
 
 // place is one contender in the line, as the name of its node tells; dlock's own have a
@@ -49,19 +49,19 @@ const (
 
 var (
 	// anyPlace matches the nodes that count for Curator or kazoo.
-	anyPlace = regexp.MustCompile(`(lock-|__lock__|__rlock__|__READ__|__WRIT__)(-?[0-9]{10})$`)
+	anyPlace = lazy.Regexp(`(lock-|__lock__|__rlock__|__READ__|__WRIT__)(-?[0-9]{10})$`)
 	// ourPlace matches ours, and those of go-zookeeper's own lock, which have no twin.
-	ourPlace = regexp.MustCompile(`^_([cdt])_([0-9a-f]{32})(-s|-n[0-9]+)?-(lock-|__READ__|__WRIT__)(-?[0-9]{10})$`)
-	ourTwin  = regexp.MustCompile(`^_([cdt])_([0-9a-f]{32})__lock__([0-9]{10})$`)
+	ourPlace = lazy.Regexp(`^_([cdt])_([0-9a-f]{32})(-s|-n[0-9]+)?-(lock-|__READ__|__WRIT__)(-?[0-9]{10})$`)
+	ourTwin  = lazy.Regexp(`^_([cdt])_([0-9a-f]{32})__lock__([0-9]{10})$`)
 )
 
-func isPlace(node string) bool { return anyPlace.MatchString(node) }
+func isPlace(node string) bool { return anyPlace().MatchString(node) }
 
 // parse finds the line in a list of nodes. Others that may be there count for nobody.
 func parse(nodes []string) []place {
 	twins := map[pair]string{}
 	for _, n := range nodes {
-		if m := ourTwin.FindStringSubmatch(n); m != nil {
+		if m := ourTwin().FindStringSubmatch(n); m != nil {
 			seq, _ := strconv.ParseInt(m[3], 10, 64) // it matches
 			twins[pair{m[1], m[2], seq - 1}] = n
 		}
@@ -75,7 +75,7 @@ func parse(nodes []string) []place {
 		}
 	}
 	for _, n := range nodes {
-		if m := anyPlace.FindStringSubmatch(n); m != nil && !paired[n] && !slices.ContainsFunc(list, func(p place) bool { return p.node == n }) {
+		if m := anyPlace().FindStringSubmatch(n); m != nil && !paired[n] && !slices.ContainsFunc(list, func(p place) bool { return p.node == n }) {
 			list = append(list, foreign(n, m[1], m[2]))
 		}
 	}
@@ -91,7 +91,7 @@ type pair struct {
 }
 
 func parseOurs(node string, twins map[pair]string) (place, bool) {
-	m := ourPlace.FindStringSubmatch(node)
+	m := ourPlace().FindStringSubmatch(node)
 	if m == nil {
 		return place{}, false
 	}

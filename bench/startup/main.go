@@ -1,4 +1,4 @@
-// Command startup measures what dlock costs beside flock(1): whole processes, run in
+// Command startup measures what dlock costs beside flock(1) and consul lock: whole processes, run in
 // turns, so that the machine's noise hits all alike. It prints medians and ratios.
 package main
 
@@ -39,14 +39,54 @@ func measure(rounds int) error {
 	if err := build(dir); err != nil {
 		return err
 	}
-	dlock, lock := filepath.Join(dir, "dlock"), filepath.Join(dir, "f")
-	url := "file://" + filepath.Join(dir, "locks")
-	contenders := []contender{
-		{name: "flock f true", args: []string{"flock", lock, "true"}},
+	if err := startUp(dir, rounds); err != nil {
+		return err
+	}
+	redis, stop, err := startRedis(dir)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	dlock := filepath.Join(dir, "dlock")
+	return handOver(rounds, []locker{
+		{"flock", []string{"flock", filepath.Join(dir, "f")}},
+		{"dlock run", []string{dlock, "-b", "file://" + filepath.Join(dir, "locks"), "run", "x"}},
+		{"dlock run on Redis", []string{dlock, "-b", redis, "run", "x"}},
+	})
+}
+
+// startUp measures whole processes that have nothing to wait for. A Consul agent is never
+// idle, and would hide what the others cost: it runs for those alone that need it.
+func startUp(dir string, rounds int) error {
+	dlock := filepath.Join(dir, "dlock")
+	run := contender{name: "dlock run x true", args: []string{dlock, "-b", "file://" + filepath.Join(dir, "locks"), "run", "x", "true"}}
+	err := compare("start-up", rounds, []contender{
+		{name: "flock f true", args: []string{"flock", filepath.Join(dir, "f"), "true"}},
 		{name: "hello, world in Go", args: []string{filepath.Join(dir, "hello")}},
 		{name: "dlock version", args: []string{dlock, "version"}, beside: 1},
-		{name: "dlock run x true", args: []string{dlock, "-b", url, "run", "x", "true"}, beside: 0},
+		run,
+	})
+	if err != nil {
+		return err
 	}
+	consul, addr, stop, err := startConsul(dir)
+	if err != nil {
+		return err
+	}
+	if consul == "" {
+		fmt.Println("not compared with consul lock: there is no Consul (make consul)")
+		return nil
+	}
+	defer stop()
+	return compare("beside a Consul agent", rounds, []contender{
+		{name: "consul lock x true", args: consulLock(consul, addr)},
+		{name: "dlock run on Consul", args: []string{dlock, "-b", "consul://" + addr, "run", "x", "true"}},
+		run,
+	})
+}
+
+// compare runs the contenders in turns.
+func compare(title string, rounds int, contenders []contender) error {
 	for range rounds {
 		for i := range contenders {
 			if err := contenders[i].run(); err != nil {
@@ -54,66 +94,130 @@ func measure(rounds int) error {
 			}
 		}
 	}
-	fmt.Printf("start-up, median of %d runs in turns:\n", rounds)
+	fmt.Printf("%s, median of %d runs in turns:\n", title, rounds)
 	for i, c := range contenders {
-		fmt.Printf("  %-20s %6.2f ms", c.name, ms(median(c.times)))
+		fmt.Printf("  %-20s %7.2f ms", c.name, ms(median(c.times)))
 		if c.beside != i {
 			fmt.Printf("   %.2f times %s", ratio(c.times, contenders[c.beside].times), contenders[c.beside].name)
 		}
 		fmt.Println()
 	}
-	server, stop, err := startRedis(dir)
-	if err != nil {
-		return err
-	}
-	defer stop()
-	return handOver(rounds, []locker{
-		{"flock", []string{"flock", lock}},
-		{"dlock run", []string{dlock, "-b", url, "run", "x"}},
-		{"dlock run on Redis", []string{dlock, "-b", server, "run", "x"}},
-	})
+	return nil
 }
 
 // startRedis starts a server on a free port and returns its URL.
 func startRedis(dir string) (url string, stop func(), err error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := freePorts(1)
 	if err != nil {
 		return "", nil, err
 	}
-	host, port, _ := net.SplitHostPort(l.Addr().String())
-	l.Close()
-	c := exec.Command("redis-server", "--bind", host, "--port", port, "--save", "", "--dir", dir)
-	if err := c.Start(); err != nil {
+	stop, err = start("redis-server", "--bind", loopback, "--port", port[0], "--save", "", "--dir", dir)
+	if err != nil {
 		return "", nil, fmt.Errorf("%w (apt-get install redis-server)", err)
 	}
-	stop = func() {
-		_ = c.Process.Kill()
-		_ = c.Wait()
-	}
-	for limit := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-		conn, err := net.Dial("tcp", net.JoinHostPort(host, port))
+	addr := net.JoinHostPort(loopback, port[0])
+	err = await(func() error {
+		conn, err := net.Dial("tcp", addr)
 		if err == nil {
 			conn.Close()
-			return "redis://" + net.JoinHostPort(host, port), stop, nil
 		}
-		if time.Now().After(limit) {
-			stop()
-			return "", nil, err
+		return err
+	})
+	if err != nil {
+		stop()
+	}
+	return "redis://" + addr, stop, err
+}
+
+// startConsul starts the Consul that the tests have built, or the one in PATH. No program
+// and no error: there is neither.
+func startConsul(dir string) (program, addr string, stop func(), err error) {
+	cache, _ := os.UserCacheDir()
+	if built, _ := filepath.Glob(filepath.Join(cache, "dlock-test", "consul-*[0-9]")); len(built) > 0 {
+		program = built[0]
+	} else if program, err = exec.LookPath("consul"); err != nil {
+		return "", "", nil, nil
+	}
+	port, err := freePorts(4)
+	if err != nil {
+		return "", "", nil, err
+	}
+	addr = net.JoinHostPort(loopback, port[0])
+	stop, err = start(program, "agent", "-dev", "-bind", loopback, "-log-level", "err", "-http-port", port[0], "-server-port", port[1],
+		"-serf-lan-port", port[2], "-serf-wan-port", port[3], "-dns-port", "-1", "-grpc-port", "-1", "-grpc-tls-port", "-1")
+	if err != nil {
+		return "", "", nil, err
+	}
+	lock := consulLock(program, addr)
+	if err = await(func() error { return exec.Command(lock[0], lock[1:]...).Run() }); err != nil { // without a leader it fails
+		stop()
+	}
+	return program, addr, stop, err
+}
+
+// consulLock is what a crontab has that uses consul lock; the lock is not dlock's.
+func consulLock(program, addr string) []string {
+	return []string{program, "lock", "-http-addr", addr, "y", "true"}
+}
+
+const loopback = "127.0.0.1"
+
+// freePorts finds ports that nobody listens to.
+func freePorts(n int) (ports []string, err error) {
+	for range n {
+		l, err := net.Listen("tcp", net.JoinHostPort(loopback, "0"))
+		if err != nil {
+			return nil, err
+		}
+		defer l.Close()
+		_, port, _ := net.SplitHostPort(l.Addr().String())
+		ports = append(ports, port)
+	}
+	return ports, nil
+}
+
+// start starts a server.
+func start(program string, args ...string) (stop func(), err error) {
+	c := exec.Command(program, args...)
+	if err := c.Start(); err != nil {
+		return nil, err
+	}
+	return func() {
+		_ = c.Process.Kill()
+		_ = c.Wait()
+	}, nil
+}
+
+// await tries until it succeeds, or for some time.
+func await(try func() error) error {
+	for limit := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		err := try()
+		if err == nil || time.Now().After(limit) {
+			return err
 		}
 	}
 }
 
-// build builds dlock as it is released, and the smallest Go program beside it.
+// build builds dlock as it is released, and the smallest Go program beside it. Both are
+// copied, as an installation does it: what the linker itself has written lies in small
+// pieces in the page cache, and starts more slowly the larger it is.
 func build(dir string) error {
 	source := filepath.Join(dir, "hello.go")
 	if err := os.WriteFile(source, []byte(hello), 0o600); err != nil {
 		return err
 	}
 	for program, from := range map[string]string{"dlock": ".", "hello": source} {
-		c := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", filepath.Join(dir, program), from)
+		c := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", filepath.Join(dir, "built"), from)
 		c.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if out, err := c.CombinedOutput(); err != nil {
 			return fmt.Errorf("building %s: %w\n%s", program, err, out)
+		}
+		text, err := os.ReadFile(filepath.Join(dir, "built"))
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(dir, program), text, 0o700); err != nil {
+			return err
 		}
 	}
 	return nil
