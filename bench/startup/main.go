@@ -23,14 +23,20 @@ func main() { fmt.Println("hello") }
 
 func main() {
 	rounds := flag.Int("rounds", 60, "runs of each command")
+	var more []string
+	flag.Func("b", "`URL` of a lock service whose hand-over is measured, too; may be repeated", func(url string) error {
+		more = append(more, url)
+		return nil
+	})
 	flag.Parse()
-	if err := measure(*rounds); err != nil {
+	if err := measure(*rounds, more); err != nil {
 		fmt.Fprintln(os.Stderr, "startup:", err)
 		os.Exit(1)
 	}
 }
 
-func measure(rounds int) error {
+// measure compares start-up, and hand-over on files, on Redis and on more services.
+func measure(rounds int, more []string) error {
 	dir, err := os.MkdirTemp("", "dlock-startup-")
 	if err != nil {
 		return err
@@ -48,11 +54,15 @@ func measure(rounds int) error {
 	}
 	defer stop()
 	dlock := filepath.Join(dir, "dlock")
-	return handOver(rounds, []locker{
+	lockers := []locker{
 		{"flock", []string{"flock", filepath.Join(dir, "f")}},
 		{"dlock run", []string{dlock, "-b", "file://" + filepath.Join(dir, "locks"), "run", "x"}},
 		{"dlock run on Redis", []string{dlock, "-b", redis, "run", "x"}},
-	})
+	}
+	for i, url := range more {
+		lockers = append(lockers, locker{fmt.Sprintf("on service %d", i+1), []string{dlock, "-b", url, "run", "x"}})
+	}
+	return handOver(rounds, lockers)
 }
 
 // startUp measures whole processes that have nothing to wait for. A Consul agent is never
