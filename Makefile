@@ -1,5 +1,7 @@
 # make build   the binary, ./dlock
 # make test    installs what is missing, builds Consul for the tests, then runs every test
+# make package   Debian, RPM and Alpine packages for this machine, of VERSION, in dist/
+# make snapshot   all that a release would publish, in dist/, with goreleaser, whose build takes long
 # make lint    go vet and staticcheck, also for the other systems
 # make full    every test with all its repetitions (an hour or so)
 # make torture    contenders under faults, for DURATION, over all services or BACKEND, from SEED
@@ -8,22 +10,36 @@
 
 FUZZTIME ?= 30s
 DURATION ?= 10m
+VERSION ?= 0.0.0-dev
 
-.PHONY: build test full torture lint fuzz bench-startup deps debian consul scripts packages
+.PHONY: build test full torture lint fuzz bench-startup deps debian consul scripts packages package nfpm snapshot
 
 build:
 	CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o dlock .
 
-# Consul is built here, once, while packages are fetched, and not beside tests that keep
-# deadlines: from an empty cache it takes both processors for some minutes.
+package:
+	./tools/package dist $(VERSION)
+
+GORELEASER = go tool -modfile=tools/goreleaser/go.mod goreleaser
+
+# An SBOM needs syft, an image needs Docker: only the release itself makes these.
+snapshot:
+	$(GORELEASER) check
+	$(GORELEASER) release --snapshot --clean --skip=sbom,docker
+
+# Consul and nfpm are built here, once, while packages are fetched, and not beside tests that
+# keep deadlines: from an empty cache they take both processors for some minutes.
 deps:
-	$(MAKE) -j2 debian consul
+	$(MAKE) -j2 debian consul nfpm
 
 debian:
 	./tools/install-deps
 
 consul:
 	CGO_ENABLED=0 go test -timeout 25m ./backend/backendtest/consultest
+
+nfpm:
+	CGO_ENABLED=0 go build -C tools/nfpm -o /dev/null .
 
 TESTFLAGS = -parallel 6 -timeout 25m
 
@@ -56,6 +72,7 @@ lint:
 	GOOS=darwin go vet ./...
 	GOOS=freebsd go vet ./...
 	go tool -modfile=tools/go.mod staticcheck ./...
+	CGO_ENABLED=0 go vet -C tools/nfpm .
 	@test -z "$$(gofmt -l .)" || { gofmt -l .; echo 'gofmt would change these files'; exit 1; }
 
 fuzz:

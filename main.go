@@ -1,6 +1,8 @@
 // Command dlock runs a command while it holds a named lock.
 package main
 
+//go:generate go run ./internal/generate
+
 import (
 	"os"
 

@@ -35,7 +35,7 @@ type benchOptions struct {
 
 const benchLong = `Put load on lock services, and look by means of their own whether two holders ever
 meet and fences grow. With several --backend the services take turns, so that what
-disturbs the machine disturbs them all:
+disturbs the machine disturbs them all.
 
   dlock bench
   dlock bench -b file:///tmp/locks -b redis://localhost --html report.html

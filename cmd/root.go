@@ -47,6 +47,9 @@ func (a *app) main(args []string) (code int) {
 	return a.exitCode(root.Execute())
 }
 
+// Root returns the command line as data, for what is generated from it.
+func Root() *cobra.Command { return newRootCmd(newApp(nil, io.Discard, io.Discard)) }
+
 const rootLong = `dlock runs a command while it holds a named lock, and stops the command before
 its lease can end.
 
