@@ -1,0 +1,15 @@
+package consul
+
+import (
+	"net/url"
+	"testing"
+
+	"github.com/dlock/dlock/backend/backendtest"
+)
+
+func FuzzParseURL(f *testing.F) {
+	backendtest.URLs(f, []string{"consul", "consuls"}, func(u *url.URL) (string, error) {
+		o, err := ParseURL(u)
+		return o.address(), err
+	})
+}

@@ -1,0 +1,15 @@
+package zookeeper
+
+import (
+	"net/url"
+	"testing"
+
+	"github.com/dlock/dlock/backend/backendtest"
+)
+
+func FuzzParseURL(f *testing.F) {
+	backendtest.URLs(f, []string{schemePlain, schemeEncrypted}, func(u *url.URL) (string, error) {
+		o, err := ParseURL(u)
+		return o.address(), err
+	})
+}
