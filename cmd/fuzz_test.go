@@ -22,6 +22,7 @@ func FuzzOpenURL(f *testing.F) {
 		for _, end := range []string{"h", "h1,h2,h3", "h/1", "h/a/b?db=1", "/d?socket=/s", "h1:x,h2,h3", "h?x", "h#x"} {
 			f.Add(uint8(i), "", "", end)
 		}
+		f.Add(uint8(i), "@/", "", "h")
 		for _, around := range [][2]string{
 			{"%", ""}, {"1/", ""}, {"1?", ""}, {"1?", "=x"}, {"1?", "&x"}, {"1#", ""}, {"1/x?", "&"}, {"x@y/", ""}, {"1?a&", "="}, {"", "["},
 		} {
@@ -51,7 +52,7 @@ func FuzzOpenURL(f *testing.F) {
 // scheme may be in capitals.
 func FuzzParseURL(f *testing.F) {
 	for _, s := range []string{
-		"redis://h", "zk://h1,h2/x", "zk://u:p@h1:1,[::1]:2", "redlock://u:p@h1,:q@h2,h3/1?x", "redlock://u:p@h1,u:p@h2", "zk://a b,c", "zk://h1,h2:x", "x", "://", "zk://u:p,q@h1,h2",
+		"redis://h", "zk://h1,h2/x", "zk://u:p@h1:1,[::1]:2", "redlock://u:p@h1,:q@h2,h3/1?x", "redlock://u:p@h1,u:p@h2", "zk://a b,c", "zk://h1,h2:x", "x", "://", "zk://u:p,q@h1,h2", "#://, 0",
 	} {
 		f.Add(s)
 	}

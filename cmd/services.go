@@ -173,7 +173,7 @@ func parseURL(raw string) (*url.URL, error) {
 		return url.Parse(raw)
 	}
 	for host := range strings.SplitSeq(hosts, ",") {
-		if _, err := url.Parse(scheme + "://" + host); err != nil {
+		if _, err := url.Parse("x://" + host); err != nil {
 			return nil, err
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"unicode"
 
 	"github.com/dlock/dlock/backend"
 )
@@ -29,12 +30,13 @@ func URLs(f *testing.F, schemes []string, open func(*url.URL) (address string, e
 		} {
 			f.Add(uint8(i), "", "h", "/1", query)
 		}
+		f.Add(uint8(i), "", "", "/s@x", "")
 		f.Add(uint8(i), "", "", "/d", "socket=/a%26b%23%0A")
 	}
 	f.Fuzz(func(t *testing.T, scheme uint8, user, host, path, query string) {
 		for h := range strings.SplitSeq(host, ",") {
-			if u, err := url.Parse("x://" + h); err != nil || u.Host != h {
-				return // what has read the URL refuses it
+			if u, err := url.Parse("x://" + h); err != nil || u.Host != h || strings.ContainsFunc(h, func(r rune) bool { return r > unicode.MaxASCII }) {
+				return // what has read the URL refuses it, or shows it escaped
 			}
 		}
 		u := &url.URL{Scheme: schemes[int(scheme)%len(schemes)], Host: host, RawQuery: query}

@@ -99,6 +99,9 @@ func (o *Options) place(kind string, u *url.URL) (err error) {
 			return errorsFirst(err, o.database(path))
 		}
 	case strings.TrimPrefix(schemeUnix, schemePlain):
+		if err := backend.CheckURLPath(u); err != nil {
+			return err
+		}
 		if u.Host != "" || u.Path == "" {
 			return invalid("a Unix socket is redis+unix:///path/of/socket")
 		}
@@ -234,7 +237,8 @@ func (o *Options) address() string {
 	}
 	switch {
 	case o.Socket != "":
-		u.Scheme, u.Path = schemeUnix, o.Socket
+		u.Scheme = schemeUnix
+		backend.SetURLPath(&u, o.Socket)
 		if o.DB != 0 {
 			u.RawQuery = "db=" + strconv.Itoa(o.DB)
 		}
