@@ -2,7 +2,6 @@ package cmd
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -259,12 +258,10 @@ func short3(d time.Duration) string { return d.Round(10 * time.Microsecond).Stri
 
 func (a *app) printChecks(o *doctorOptions, limits backend.Limits, checks []backend.Check) error {
 	if o.json {
-		e := json.NewEncoder(a.stdout)
-		e.SetIndent("", "  ")
-		return e.Encode(struct {
+		return writeJSON(a.stdout, struct {
 			Backend jsonBackend     `json:"backend"`
 			Checks  []backend.Check `json:"checks"`
-		}{jsonBackend{limits.Kind, limits.Address}, checks})
+		}{jsonBackend{limits.Kind, limits.Address}, checks}, true)
 	}
 	sc := a.screen()
 	styles := map[backend.Level]style{backend.OK: green, backend.Warn: yellow, backend.Fail: red}

@@ -1,7 +1,6 @@
 package cmd
 
 import (
-	"encoding/json"
 	"io"
 	"time"
 
@@ -56,11 +55,7 @@ func printJSON(out io.Writer, v view, indent bool) error {
 	for _, s := range v.list {
 		report.Locks = append(report.Locks, toJSON(s))
 	}
-	e := json.NewEncoder(out)
-	if indent {
-		e.SetIndent("", "  ")
-	}
-	return e.Encode(report)
+	return writeJSON(out, report, indent)
 }
 
 func toJSON(s backend.Status) jsonStatus {

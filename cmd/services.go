@@ -161,7 +161,7 @@ func parseURL(raw string) (*url.URL, error) {
 	}
 	user, hosts := "", authority
 	i := strings.LastIndexByte(authority, '@')
-	if strings.HasPrefix(scheme, "redlock") { // where each host may have a user of its own
+	if strings.HasPrefix(strings.ToLower(scheme), "redlock") { // where each host may have a user of its own
 		if i = strings.IndexByte(authority, '@'); strings.Contains(authority[:max(i, 0)], ",") {
 			i = -1
 		}
@@ -171,6 +171,11 @@ func parseURL(raw string) (*url.URL, error) {
 	}
 	if !found || !strings.Contains(hosts, ",") {
 		return url.Parse(raw)
+	}
+	for host := range strings.SplitSeq(hosts, ",") {
+		if _, err := url.Parse("x://" + host); err != nil {
+			return nil, err
+		}
 	}
 	u, err := url.Parse(scheme + "://" + user + "hosts" + tail)
 	if err == nil {

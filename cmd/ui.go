@@ -1,7 +1,6 @@
 package cmd
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"strconv"
@@ -77,13 +76,14 @@ func jsonLine(level, lock, msg string) string {
 	if level == "" {
 		level = "info"
 	}
-	line, _ := json.Marshal(struct {
+	var line strings.Builder
+	_ = writeJSON(&line, struct {
 		Time  time.Time `json:"time"`
 		Level string    `json:"level"`
 		Lock  string    `json:"lock,omitempty"`
 		Msg   string    `json:"msg"`
-	}{time.Now(), level, lock, msg})
-	return string(line) + "\n"
+	}{time.Now(), level, lock, msg}, false) // a Builder takes all
+	return line.String()
 }
 
 const (

@@ -54,10 +54,17 @@ func ParseURL(u *url.URL) (Options, error) {
 	} else if u.User.Username() != "" {
 		return o, invalid("an ACL token stands behind a colon: consul://:TOKEN@host")
 	}
+	if err := backend.CheckURLPath(u); err != nil {
+		return o, err
+	}
 	if err := o.path(u.Path); err != nil {
 		return o, err
 	}
-	return o, o.query(u.Query())
+	q, err := backend.URLOptions(u, "dc", "ns", "partition", "token-file", "ca", "cert", "key", "server-name")
+	if err != nil {
+		return o, err
+	}
+	return o, o.query(q)
 }
 
 // path reads the prefix of keys.
@@ -70,6 +77,9 @@ func (o *Options) path(path string) error {
 		if level == "" || level == "." || level == ".." {
 			return invalid("a prefix has no empty levels, and none that are dots")
 		}
+		if backend.CheckName(level) != nil { // in JSON, what is no UTF-8 is another key
+			return invalid("a level of a prefix is UTF-8 without control characters, of %d bytes at most", backend.MaxName)
+		}
 		if strings.HasSuffix(level, lineMark) {
 			return invalid("a prefix that ends in %s is dlock's own", lineMark)
 		}
@@ -78,24 +88,11 @@ func (o *Options) path(path string) error {
 }
 
 // query reads the options behind the question mark.
-func (o *Options) query(values url.Values) error {
+func (o *Options) query(q map[string]string) error {
 	c := &o.Config
-	known := map[string]*string{
-		"dc": &c.Datacenter, "ns": &c.Namespace, "partition": &c.Partition, "token-file": &c.TokenFile,
-		"ca": &c.TLSConfig.CAFile, "cert": &c.TLSConfig.CertFile, "key": &c.TLSConfig.KeyFile, "server-name": &c.TLSConfig.Address,
-	}
-	for name, vs := range values {
-		field := known[name]
-		switch {
-		case strings.Contains(name, "@"): // not shown: it may be part of a token
-			return invalid("a ? in a token is written %%3F")
-		case field == nil:
-			return invalid("unknown option ?%s; known: dc ns partition token-file ca cert key server-name", name)
-		case len(vs) != 1 || vs[0] == "":
-			return invalid("?%s is to be given once, with a value", name)
-		}
-		*field = vs[0]
-	}
+	c.Datacenter, c.Namespace, c.Partition, c.TokenFile = q["dc"], q["ns"], q["partition"], q["token-file"]
+	c.TLSConfig.CAFile, c.TLSConfig.CertFile, c.TLSConfig.KeyFile = q["ca"], q["cert"], q["key"]
+	c.TLSConfig.Address = q["server-name"]
 	if tls := c.TLSConfig; (tls.CertFile == "") != (tls.KeyFile == "") {
 		return invalid("?cert and ?key go together")
 	} else if c.Scheme == "" && tls.CAFile+tls.CertFile+tls.Address != "" {
@@ -127,7 +124,7 @@ func (o *Options) address() string {
 		}
 	}
 	if o.Prefix != "" {
-		u.Path = "/" + o.Prefix
+		backend.SetURLPath(&u, "/"+o.Prefix)
 	}
 	return u.String()
 }

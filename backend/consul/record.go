@@ -24,8 +24,8 @@ type record struct {
 	Revoked bool   `json:"revoked,omitempty"`
 }
 
-func (r record) ttl() time.Duration   { return time.Duration(r.TTL) * time.Millisecond }
-func (r record) delay() time.Duration { return time.Duration(r.Delay) * time.Millisecond }
+func (r record) ttl() time.Duration   { return backend.Millis(r.TTL) }
+func (r record) delay() time.Duration { return backend.Millis(r.Delay) }
 
 // group is the value of .lock while shared holds have it. Its session is renewed by all.
 type group struct {
@@ -45,9 +45,9 @@ type member struct {
 
 // wants is what the group's session has to be, for all members and those that were.
 func (g group) wants() (ttl, delay time.Duration) {
-	delay = time.Duration(g.Settle) * time.Millisecond
+	delay = backend.Millis(g.Settle)
 	for _, m := range g.Members {
-		ttl, delay = max(ttl, time.Duration(m.TTL)*time.Millisecond), max(delay, time.Duration(m.Delay)*time.Millisecond)
+		ttl, delay = max(ttl, backend.Millis(m.TTL)), max(delay, backend.Millis(m.Delay))
 	}
 	return ttl, delay
 }

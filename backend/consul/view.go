@@ -74,10 +74,15 @@ func (v *view) readLock(p *api.KVPair) {
 	v.lock = p
 	switch rec, g, sem := (record{}), (group{}), (semaphore{}); {
 	case p.Flags == api.SemaphoreFlagValue:
-		_ = json.Unmarshal(p.Value, &sem) // without holders it is nobody's
+		if json.Unmarshal(p.Value, &sem) != nil {
+			sem = semaphore{} // without holders it is nobody's
+		}
 		v.sem = &sem
 	case p.Session == "":
 	case json.Unmarshal(p.Value, &g) == nil && g.Shared:
+		if g.Members == nil { // it may be anybody's
+			g.Members = map[string]member{}
+		}
 		v.group = &g
 	case json.Unmarshal(p.Value, &rec) == nil && rec.Token != "":
 		v.rec = &rec
@@ -204,10 +209,10 @@ func (v *view) show(e *entry) backend.Holder {
 	rec, now := v.record(e), wallMillis()
 	h := backend.Holder{
 		Token: e.token, Owner: rec.Owner, Mode: rec.Mode, Fence: v.fence(e), Revoked: rec.Revoked, Tail: rec.Tail,
-		Held: max(0, time.Duration(now-rec.Since)*time.Millisecond), Leased: true, Left: rec.ttl(),
+		Held: max(0, backend.Millis(now-rec.Since)), Leased: true, Left: rec.ttl(),
 	}
 	if rec.Until != 0 { // by the clock of whoever wrote it
-		h.Left = time.Duration(rec.Until-now) * time.Millisecond
+		h.Left = backend.Millis(rec.Until - now)
 		h.Left = max(time.Millisecond, min(h.Left, 2*rec.ttl()))
 	}
 	return h
@@ -247,7 +252,7 @@ func (v *view) status() backend.Status {
 	for _, e := range v.entries {
 		if !v.holds(e) {
 			s.Waiters = append(s.Waiters, backend.Waiter{
-				Owner: e.rec.Owner, Mode: e.rec.Mode, Waiting: max(0, time.Duration(now-e.rec.Since)*time.Millisecond),
+				Owner: e.rec.Owner, Mode: e.rec.Mode, Waiting: max(0, backend.Millis(now-e.rec.Since)),
 			})
 		}
 	}

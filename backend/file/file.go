@@ -60,12 +60,11 @@ func ParseURL(u *url.URL) (Options, error) {
 		return Options{}, fmt.Errorf("%w backend URL: a file URL is file:///absolute/directory", backend.ErrInvalid)
 	}
 	opts := Options{Dir: filepath.Clean(u.Path)}
-	for key, values := range u.Query() {
-		if key != "network" || len(values) != 1 || values[0] != "ok" {
-			return Options{}, fmt.Errorf("%w backend URL: a file URL knows only ?network=ok", backend.ErrInvalid)
-		}
-		opts.Network = true
+	q, err := backend.URLOptions(u, "network")
+	if err != nil || q["network"] != "" && q["network"] != "ok" {
+		return Options{}, fmt.Errorf("%w backend URL: a file URL knows only ?network=ok", backend.ErrInvalid)
 	}
+	opts.Network = q["network"] == "ok"
 	if u.Fragment != "" {
 		return Options{}, fmt.Errorf("%w backend URL: a file URL has no fragment", backend.ErrInvalid)
 	}

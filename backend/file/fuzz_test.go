@@ -3,10 +3,12 @@ package file
 import (
 	"bytes"
 	"encoding/json"
+	"net/url"
 	"strings"
 	"testing"
 
 	"github.com/dlock/dlock/backend"
+	"github.com/dlock/dlock/backend/backendtest"
 )
 
 func FuzzParseRecord(f *testing.F) {
@@ -65,5 +67,12 @@ func FuzzBaseName(f *testing.F) {
 		if got, ok := lockName(ns2, base1); ok && ns1 != ns2 {
 			t.Errorf("%q of %q %q reads as %q in %q", base1, ns1, name1, got, ns2)
 		}
+	})
+}
+
+func FuzzParseURL(f *testing.F) {
+	backendtest.URLs(f, []string{"file"}, func(u *url.URL) (string, error) {
+		o, err := ParseURL(u)
+		return New(o).Limits().Address, err
 	})
 }

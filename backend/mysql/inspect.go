@@ -54,26 +54,32 @@ func plain(text string) string {
 
 // waiters lists those in line before a door, or before all doors, oldest first.
 func (s *session) waiters(ctx context.Context, door string) ([]waiter, error) {
-	mark := "/* " + noteMark + door
 	rows, err := s.query(ctx, "SELECT INFO, STATE FROM information_schema.PROCESSLIST WHERE COMMAND IN ('Query', 'Execute') "+
-		"AND DB = DATABASE() AND ID <> CONNECTION_ID() AND INFO LIKE ?", "SELECT "+mark+"%")
+		"AND DB = DATABASE() AND ID <> CONNECTION_ID() AND INFO LIKE ?", "SELECT /* "+noteMark+door+"%")
 	if err != nil {
 		return nil, err
 	}
 	var list []waiter
 	for _, v := range rows {
-		_, text, _ := strings.Cut(v.text(0), mark)
-		if door == "" {
-			_, text, _ = strings.Cut(text, " ")
-		}
-		text, _, _ = strings.Cut(text, " */")
-		w := waiter{state: v.text(1)}
-		if json.Unmarshal([]byte(strings.TrimSpace(text)), &w.note) == nil {
-			list = append(list, w)
+		if n, ok := readNote(v.text(0), door); ok {
+			list = append(list, waiter{n, v.text(1)})
 		}
 	}
 	slices.SortStableFunc(list, func(a, b waiter) int { return cmp.Compare(a.Since, b.Since) })
 	return list, nil
+}
+
+// readNote reads the note in a statement that waits before a door, or any door.
+func readNote(statement, door string) (n note, ok bool) {
+	_, text, _ := strings.Cut(statement, "/* "+noteMark+door)
+	if door == "" {
+		_, text, _ = strings.Cut(text, " ")
+	}
+	text, _, _ = strings.Cut(text, " */")
+	if json.Unmarshal([]byte(strings.TrimSpace(text)), &n) != nil {
+		return note{}, false
+	}
+	return n, true
 }
 
 // waiter is a note that was found.
@@ -117,13 +123,13 @@ func (s *session) inspect(ctx context.Context, names []string) ([]backend.Status
 	}
 	var list []backend.Status
 	for _, name := range names {
+		id, err := s.b.lock(name)
+		if err != nil {
+			continue // no lock's, whoever wrote it
+		}
 		st, err := s.status(ctx, name)
 		if err != nil {
 			return nil, err
-		}
-		id, err := s.b.lock(name)
-		if err != nil {
-			continue // nobody can hold it
 		}
 		for _, w := range waiting {
 			if w.Name == id.name {

@@ -63,9 +63,14 @@ func ParseURL(u *url.URL) (Options, error) {
 	if u.Opaque != "" || u.Fragment != "" {
 		return o, invalid("a MySQL URL is mysql://user@host:3306/database; a # or %% in a password is written %%23 or %%25")
 	}
+	if err := backend.CheckURLPath(u); err != nil {
+		return o, err
+	}
 	o.Database = strings.TrimPrefix(u.Path, "/")
 	port := u.Port()
-	q, err := readQuery(u.Query())
+	// Those of the client library are not among them: clientFoundRows, for one, would make
+	// every busy lock look free.
+	q, err := backend.URLOptions(u, "mode", "cas", "socket", "defaults-file", "tls", "ca", "cert", "key", "server-name")
 	if err != nil {
 		return o, err
 	}
@@ -98,37 +103,6 @@ func addr(host, port string) (string, error) {
 		return "", invalid("a MySQL URL names one host, and maybe a port, as in mysql://user@localhost:3306/database")
 	}
 	return net.JoinHostPort(host, port), nil
-}
-
-// known are the options behind the question mark.
-var known = []string{"mode", "cas", "socket", "defaults-file", "tls", "ca", "cert", "key", "server-name"}
-
-// readQuery reads the options behind the question mark, each once. Those of the client
-// library are not among them: clientFoundRows, for one, would make every busy lock
-// look free.
-func readQuery(values url.Values) (map[string]string, error) {
-	q := map[string]string{}
-	for name, vs := range values {
-		switch {
-		case strings.Contains(name, "@"): // not shown: it may be part of a password
-			return nil, invalid("a ? in a password is written %%3F")
-		case !contains(known, name):
-			return nil, invalid("unknown option ?%s; known: %s", name, strings.Join(known, " "))
-		case len(vs) != 1 || vs[0] == "":
-			return nil, invalid("?%s is to be given once, with a value", name)
-		}
-		q[name] = vs[0]
-	}
-	return q, nil
-}
-
-func contains(list []string, s string) bool {
-	for _, e := range list {
-		if e == s {
-			return true
-		}
-	}
-	return false
 }
 
 // choose reads what is not a place.
@@ -271,10 +245,11 @@ func invalid(format string, args ...any) error {
 
 // address names the service without secrets.
 func (o *Options) address() string {
-	u := url.URL{Scheme: scheme, Host: o.Addr, Path: "/" + o.Database}
+	u := url.URL{Scheme: scheme, Host: o.Addr}
+	backend.SetURLPath(&u, "/"+o.Database)
 	var q []string
 	if o.Socket != "" {
-		q = append(q, "socket="+o.Socket)
+		q = append(q, "socket="+strings.ReplaceAll(url.QueryEscape(o.Socket), "%2F", "/"))
 	}
 	if o.Mode != Table {
 		q = append(q, "mode="+string(o.Mode))

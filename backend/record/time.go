@@ -31,6 +31,9 @@ func (t Time) Sub(u Time) time.Duration {
 	if u >= t {
 		return 0
 	}
+	if t-u < 0 { // a moment that somebody wrote, too far away for a number
+		return time.Duration(math.MaxInt64)
+	}
 	return time.Duration(min(t-u, Time(math.MaxInt64/time.Microsecond))) * time.Microsecond
 }
 

@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -61,7 +62,7 @@ func (b *Backend) inspectEach(ctx context.Context, names []string) ([]answer, er
 func status(name string, r reply) backend.Status {
 	s := backend.Status{Name: name}
 	s.Fence, s.Holders = r.fence(3), r.list(4).holders()
-	slices.SortStableFunc(s.Holders, func(a, b backend.Holder) int { return int(b.Held - a.Held) })
+	slices.SortStableFunc(s.Holders, func(a, b backend.Holder) int { return cmp.Compare(b.Held, a.Held) })
 	for i := range r.list(5) {
 		s.Waiters = append(s.Waiters, waiter(r.list(5).list(i)))
 	}

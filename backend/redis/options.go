@@ -80,7 +80,11 @@ func ParseURL(u *url.URL) (Options, error) {
 	if err := o.place(kind, u); err != nil {
 		return o, err
 	}
-	return o, o.query(u.Query(), encrypted)
+	q, err := backend.URLOptions(u, "db", "replicas", "ca", "cert", "key", "server-name", "sentinel-user", "sentinel-password")
+	if err != nil {
+		return o, err
+	}
+	return o, o.query(q, encrypted)
 }
 
 // place reads where the servers are.
@@ -95,11 +99,17 @@ func (o *Options) place(kind string, u *url.URL) (err error) {
 			return errorsFirst(err, o.database(path))
 		}
 	case strings.TrimPrefix(schemeUnix, schemePlain):
+		if err := backend.CheckURLPath(u); err != nil {
+			return err
+		}
 		if u.Host != "" || u.Path == "" {
 			return invalid("a Unix socket is redis+unix:///path/of/socket")
 		}
 		o.Socket = u.Path
 	case suffixSentinel:
+		if err := backend.CheckURLPath(u); err != nil {
+			return err
+		}
 		o.Addrs, err = addrs(u.Host, sentinelPort)
 		master, db, hasDB := strings.Cut(path, "/")
 		if o.Master = master; master == "" {
@@ -129,39 +139,19 @@ func errorsFirst(errs ...error) error {
 }
 
 // query reads the options behind the question mark.
-func (o *Options) query(values url.Values, encrypted bool) (err error) {
-	var ca, cert, key, serverName string
-	for name, vs := range values {
-		if strings.Contains(name, "@") { // not shown: it may be part of a password
-			return invalid("a ? in a password is written %%3F")
-		}
-		if len(vs) != 1 || vs[0] == "" {
-			return invalid("?%s is to be given once, with a value", name)
-		}
-		switch v := vs[0]; name {
-		case "db":
-			err = o.database(v)
-		case "replicas":
-			o.Replicas, err = count(name, v)
-		case "sentinel-user":
-			o.SentinelUsername = v
-		case "sentinel-password":
-			o.SentinelPassword = v
-		case "ca":
-			ca = v
-		case "cert":
-			cert = v
-		case "key":
-			key = v
-		case "server-name":
-			serverName = v
-		default:
-			err = invalid("unknown option ?%s; known: db replicas ca cert key server-name sentinel-user sentinel-password", name)
-		}
-		if err != nil {
+func (o *Options) query(q map[string]string, encrypted bool) (err error) {
+	o.SentinelUsername, o.SentinelPassword = q["sentinel-user"], q["sentinel-password"]
+	if v, ok := q["db"]; ok {
+		if err := o.database(v); err != nil {
 			return err
 		}
 	}
+	if v, ok := q["replicas"]; ok {
+		if o.Replicas, err = count("replicas", v); err != nil {
+			return err
+		}
+	}
+	ca, cert, key, serverName := q["ca"], q["cert"], q["key"], q["server-name"]
 	switch {
 	case o.Cluster && o.DB != 0:
 		return invalid("a cluster has no database numbers")
@@ -247,12 +237,14 @@ func (o *Options) address() string {
 	}
 	switch {
 	case o.Socket != "":
-		u.Scheme, u.Path = schemeUnix, o.Socket
+		u.Scheme = schemeUnix
+		backend.SetURLPath(&u, o.Socket)
 		if o.DB != 0 {
 			u.RawQuery = "db=" + strconv.Itoa(o.DB)
 		}
 	case o.Master != "":
-		u.Scheme, u.Path = scheme+suffixSentinel, "/"+o.Master+db
+		u.Scheme = scheme + suffixSentinel
+		backend.SetURLPath(&u, "/"+o.Master+db)
 	case o.Cluster:
 		u.Scheme = scheme + suffixCluster
 	default:

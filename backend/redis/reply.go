@@ -52,7 +52,7 @@ func (r reply) fence(i int) uint64 {
 	return n
 }
 
-func (r reply) ms(i int) time.Duration { return time.Duration(r.number(i)) * time.Millisecond }
+func (r reply) ms(i int) time.Duration { return backend.Millis(r.number(i)) }
 
 // refusal is the error that the status stands for; nil for the good ones.
 func (r reply) refusal() error {

@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/dlock/dlock/backend"
@@ -65,7 +66,7 @@ func merge(lists [][]redis.NodeHolder, least int) (holders []backend.Holder, mos
 	for _, v := range best {
 		holders = append(holders, v.hold(max(1, least)))
 	}
-	slices.SortStableFunc(holders, func(a, b backend.Holder) int { return int(b.Held - a.Held) })
+	slices.SortStableFunc(holders, func(a, b backend.Holder) int { return cmp.Compare(b.Held, a.Held) })
 	return holders, most
 }
 
@@ -73,7 +74,7 @@ func merge(lists [][]redis.NodeHolder, least int) (holders []backend.Holder, mos
 // last but as many servers, and its fence that of most of them.
 func (v views) hold(least int) backend.Holder {
 	var fences []uint64
-	slices.SortFunc(v, func(a, b redis.NodeHolder) int { return int(b.Left - a.Left) })
+	slices.SortFunc(v, func(a, b redis.NodeHolder) int { return cmp.Compare(b.Left, a.Left) })
 	h := v[least-1].Holder
 	for _, one := range v {
 		h.Revoked, h.Tail = h.Revoked || one.Revoked, h.Tail || one.Tail

@@ -176,14 +176,19 @@ func (b *Backend) view(ctx context.Context, k keys) (v view, err error) {
 	if err != nil {
 		return v, err
 	}
+	return read(replies), nil
+}
+
+// read reads the replies; what stands in the keys may be anybody's.
+func read(replies []any) (v view) {
 	text := func(i int) string { s, _ := replies[i].(string); return s }
-	v.value, v.left, v.micros = text(0), time.Duration(integer(replies[1]))*time.Millisecond, timeOf(replies[4])
+	v.value, v.left, v.micros = text(0), backend.Millis(integer(replies[1])), timeOf(replies[4])
 	v.fence, _ = strconv.ParseUint(text(3), 10, 64)
 	var r record
 	if json.Unmarshal([]byte(text(2)), &r) == nil && r.Token != "" && v.token() == r.Token {
 		v.record = &r
 	}
-	return v, nil
+	return v
 }
 
 // token is the one in the value.

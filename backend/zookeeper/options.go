@@ -9,6 +9,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/go-zookeeper/zk"
 
@@ -70,10 +71,17 @@ func ParseURL(u *url.URL) (Options, error) {
 	if o.Addrs, err = addrs(u.Host); err != nil {
 		return o, err
 	}
+	if err := backend.CheckURLPath(u); err != nil {
+		return o, err
+	}
 	if o.Chroot, err = chroot(u.Path); err != nil {
 		return o, err
 	}
-	return o, o.query(u.Query(), u.Scheme == schemeEncrypted)
+	q, err := backend.URLOptions(u, "recipe", "auth", "acl", "ca", "cert", "key", "server-name")
+	if err != nil {
+		return o, err
+	}
+	return o, o.query(q, u.Scheme == schemeEncrypted)
 }
 
 // chroot reads the path of the URL, whose levels are nodes.
@@ -83,8 +91,9 @@ func chroot(path string) (string, error) {
 		return "", nil
 	}
 	for level := range strings.SplitSeq(strings.TrimPrefix(path, "/"), "/") {
-		if plain := strings.ReplaceAll(level, "%", ""); level == "" || encode(plain) != plain {
-			return "", invalid("the path is a node in ZooKeeper, whose levels cannot be empty, . or .., nor hold characters outside the Unicode plane 0")
+		plain := strings.ReplaceAll(level, "%", "")
+		if level == "" || encode(plain) != plain || strings.ContainsFunc(level, unicode.IsControl) {
+			return "", invalid("the path is a node in ZooKeeper, whose levels cannot be empty, . or .., nor hold control characters or those outside the Unicode plane 0")
 		}
 	}
 	if path == "/zookeeper" || strings.HasPrefix(path, "/zookeeper/") {
@@ -94,40 +103,21 @@ func chroot(path string) (string, error) {
 }
 
 // query reads the options behind the question mark.
-func (o *Options) query(values url.Values, encrypted bool) (err error) {
-	var ca, cert, key, serverName string
-	for name, vs := range values {
-		if strings.Contains(name, "@") { // not shown: it may be part of a password
-			return invalid("a ? in a password is written %%3F")
-		}
-		if len(vs) != 1 || vs[0] == "" {
-			return invalid("?%s is to be given once, with a value", name)
-		}
-		switch v := vs[0]; name {
-		case "recipe":
-			if o.Recipe = Recipe(v); o.Recipe != ReadWrite {
-				return invalid("?recipe is rwlock, or left out")
-			}
-		case "auth":
-			if err := o.auth(v); err != nil {
-				return err
-			}
-		case "acl":
-			if o.Open = v == "open"; !o.Open {
-				return invalid("?acl is open, or left out: what a user makes is for that user alone")
-			}
-		case "ca":
-			ca = v
-		case "cert":
-			cert = v
-		case "key":
-			key = v
-		case "server-name":
-			serverName = v
-		default:
-			return invalid("unknown option ?%s; known: recipe auth acl ca cert key server-name", name)
+func (o *Options) query(q map[string]string, encrypted bool) (err error) {
+	if o.Recipe = Recipe(q["recipe"]); o.Recipe != Mutex && o.Recipe != ReadWrite {
+		return invalid("?recipe is rwlock, or left out")
+	}
+	if v, ok := q["auth"]; ok {
+		if err := o.auth(v); err != nil {
+			return err
 		}
 	}
+	if v, ok := q["acl"]; ok {
+		if o.Open = v == "open"; !o.Open {
+			return invalid("?acl is open, or left out: what a user makes is for that user alone")
+		}
+	}
+	ca, cert, key, serverName := q["ca"], q["cert"], q["key"], q["server-name"]
 	switch {
 	case !encrypted && ca+cert+key+serverName != "":
 		return invalid("?ca, ?cert, ?key and ?server-name need TLS: zks:// in place of zk://")
@@ -198,7 +188,8 @@ func invalid(format string, args ...any) error {
 
 // address names the service without secrets.
 func (o *Options) address() string {
-	u := url.URL{Scheme: schemePlain, Host: strings.Join(o.Addrs, ","), Path: o.Chroot}
+	u := url.URL{Scheme: schemePlain, Host: strings.Join(o.Addrs, ",")}
+	backend.SetURLPath(&u, o.Chroot)
 	if o.TLS != nil {
 		u.Scheme = schemeEncrypted
 	}

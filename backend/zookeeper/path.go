@@ -50,11 +50,11 @@ func nodeName(parent, name string) string {
 // ones and the last of the plane.
 func encode(name string) string {
 	refused := make([]bool, len(name))
-	for i, r := range name {
-		if r == '/' || r > 0xFFFF || r >= 0xE000 && r <= 0xF8FF || r >= 0xFFF0 {
-			for j := range utf8.RuneLen(r) {
-				refused[i+j] = true
-			}
+	for i := 0; i < len(name); {
+		r, size := utf8.DecodeRuneInString(name[i:]) // one byte of what is no UTF-8
+		for range size {
+			refused[i] = r == '/' || r > 0xFFFF || r >= 0xE000 && r <= 0xF8FF || r >= 0xFFF0
+			i++
 		}
 	}
 	if name == "." || name == ".." {

@@ -3,6 +3,7 @@ package zookeeper
 import (
 	"context"
 	"encoding/json"
+	"math"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -100,7 +101,7 @@ func (e entry) since() int64 {
 
 // lasts is how long the lease lasts from the node's last change.
 func (e entry) lasts() time.Duration {
-	return time.Duration(max(e.TTL, e.Until-e.stat.Mtime)) * time.Millisecond
+	return max(backend.Millis(e.TTL), elapsed(e.Until, e.stat.Mtime))
 }
 
 // epoch is the reign of the leader that made a change: within one, all of a node's
@@ -109,5 +110,11 @@ func epoch(zxid int64) int64 { return zxid >> 32 }
 
 // elapsed is how long ago a time was; not below zero, whatever the clocks say.
 func elapsed(now, then int64) time.Duration {
-	return max(0, time.Duration(now-then)) * time.Millisecond
+	if now <= then {
+		return 0
+	}
+	if now-then < 0 { // too long for a number
+		return backend.Millis(math.MaxInt64)
+	}
+	return backend.Millis(now - then)
 }
