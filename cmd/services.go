@@ -173,6 +173,7 @@ func parseURL(raw string) (*url.URL, error) {
 		return url.Parse(raw)
 	}
 	for host := range strings.SplitSeq(hosts, ",") {
+		host = host[strings.LastIndexByte(host, '@')+1:] // redlock reads its user, and says more
 		if _, err := url.Parse("x://" + host); err != nil {
 			return nil, err
 		}
