@@ -41,7 +41,7 @@ consul:
 nfpm:
 	CGO_ENABLED=0 go build -C tools/nfpm -o /dev/null .
 
-TESTFLAGS = -parallel 6 -timeout 25m
+TESTFLAGS = -parallel 6 -timeout 40m
 
 # The tests of cmd keep deadlines of fractions of a second: they go first, alone. Most of
 # the others wait for something most of the time; the longest begin first.

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // names are those that a store's own syntax may take amiss, and neighbours that one
@@ -28,6 +29,7 @@ func namesNeverMeet(t *testing.T, e *env) {
 	for _, name := range names() {
 		req := NoWait(Request(name, Exclusive))
 		req.Owner.Reason = name
+		req.TTL = 10 * time.Minute // nobody renews so many
 		defer MustRelease(t, MustAcquire(t, b, req))
 	}
 	for _, name := range names() {

@@ -37,6 +37,9 @@ var controls = []control{
 	{flaw: "early release", work: time.Second, flavour: "stubborn", faults: torture.Pick(500*time.Millisecond, "terminate")},
 }
 
+// tries is how often the harness may look for a flaw.
+const tries = 3
+
 // TestControls lets broken lock programs loose: the harness must find fault with each,
 // or it proves nothing of the others.
 func TestControls(t *testing.T) {
@@ -44,6 +47,13 @@ func TestControls(t *testing.T) {
 		t.Run(c.flaw, func(t *testing.T) {
 			report := c.run(t)
 			found := report.Findings()
+			for range tries - 1 { // a machine that is busy gives a flaw fewer chances
+				if c.passes || len(found) > 0 {
+					break
+				}
+				report = c.run(t)
+				found = report.Findings()
+			}
 			t.Logf("%d holds: %v", report.Holds, found)
 			if c.passes != (len(found) == 0) {
 				t.Errorf("%s, seed %d, %s: found %v\n%s", c.flaw, report.Seed, report.Details(), found, report.Timeline)
