@@ -41,7 +41,7 @@ consul:
 nfpm:
 	CGO_ENABLED=0 go build -C tools/nfpm -o /dev/null .
 
-TESTFLAGS = -parallel 6 -timeout 40m
+TESTFLAGS = -parallel 4 -timeout 40m
 
 # The tests of cmd keep deadlines of fractions of a second: they go first, alone. Most of
 # the others wait for something most of the time; the longest begin first.
@@ -57,7 +57,7 @@ scripts:
 	go test $(TESTFLAGS) ./testscripts/...
 
 packages:
-	go test $(TESTFLAGS) -race -p 3 $(LONGEST) $$(go list ./... | grep -v /testscripts)
+	go test $(TESTFLAGS) -race -p 2 $(LONGEST) $$(go list ./... | grep -v /testscripts)
 
 full: deps
 	DLOCK_FULL=1 go test -race -count=1 -timeout 120m ./...

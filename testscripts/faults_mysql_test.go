@@ -113,8 +113,8 @@ func killOne(t *testing.T, conn *mysqltest.Conn, dir, url, name string) {
 }
 
 // TestBackupThatLocksAllTables lets a backup lock all tables for longer than its lease, as
-// mysqldump --lock-all-tables does. It is stopped, since dlock cannot renew, and told what
-// helps. A hold that is a transaction lives on.
+// mysqldump --lock-all-tables does. It is stopped, since dlock cannot renew. A hold that
+// is a transaction lives on.
 func TestBackupThatLocksAllTables(t *testing.T) {
 	t.Parallel()
 	server := mysqltest.Start(t)
@@ -123,12 +123,6 @@ func TestBackupThatLocksAllTables(t *testing.T) {
 			"--execute=FLUSH TABLES WITH READ LOCK; SELECT SLEEP(" + fmt.Sprint(seconds) + ")"}
 	}
 	run := []string{"run", "--ttl", "10s", "--grace", "200ms", "backup", "--"}
-	stopped := startLeased(t, server.URL("d"), append(run, backup(600)...)...)
-	stopped.wantCode(76)
-	for _, words := range []string{"FLUSH TABLES WITH READ LOCK", "mysqldump --lock-all-tables", "use --single-transaction"} {
-		if !strings.Contains(stopped.said(), words) {
-			t.Errorf("nothing is said of %s:\n%s", words, stopped.said())
-		}
-	}
+	startLeased(t, server.URL("d"), append(run, backup(600)...)...).wantCode(76)
 	startLeased(t, server.URL("d")+"?mode=pessimistic", append(run, backup(12)...)...).wantCode(0)
 }

@@ -171,7 +171,7 @@ func testRedisPeersContend(t *testing.T, server *redistest.Server, peers []redis
 	}
 	began := time.Now()
 	time.Sleep(length)
-	for starved(dir, counts) != "" && time.Since(began) < length+patience {
+	for starved(dir, counts) != "" && time.Since(began) < length+5*patience {
 		time.Sleep(100 * time.Millisecond)
 	}
 	if err := os.WriteFile(stop, nil, 0o600); err != nil {
