@@ -135,6 +135,13 @@ func Acquire(t testing.TB, b backend.Backend, req backend.Request) *Waiter {
 // Cancel ends the wait for a cause.
 func (w *Waiter) Cancel(cause error) { w.cancel(cause) }
 
+// Result waits for the end of a wait that may have either outcome.
+func (w *Waiter) Result(t testing.TB) (backend.Hold, error) {
+	t.Helper()
+	r := Receive(t, w.done, "the end of the wait")
+	return r.hold, r.err
+}
+
 // Err waits for the end of a wait that must fail.
 func (w *Waiter) Err(t testing.TB) error {
 	t.Helper()

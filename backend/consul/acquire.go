@@ -40,6 +40,7 @@ type contender struct {
 	quick    bool             // it may be our turn: ask for the lock before looking
 	head     bool             // the only one before us has gone
 	answered boottime.Instant // when the service last did its work
+	passed   passed           // what the one before us has left for us
 	view     *view            // as last seen
 	decision line.Decision
 	closed   bool // it is our turn, and the gate is closed
@@ -158,7 +159,7 @@ func (c *contender) short() bool { return c.req.Detached && c.inLine && c.req.TT
 
 // restart forgets a session that has ended, and the place that went with it.
 func (c *contender) restart() {
-	c.s, c.inLine, c.quick, c.head, c.unsure = nil, false, true, false, false
+	c.s, c.inLine, c.quick, c.head, c.unsure, c.passed = nil, false, true, false, false, passed{}
 	c.places++
 	c.keys.again = fmt.Sprint(".", c.places)
 }
@@ -392,6 +393,7 @@ func (c *contender) granted(fence uint64) *hold {
 		b: c.b, keys: c.keys, mode: c.req.Mode, ttl: c.s.ttl, grace: c.s.delay, fence: fence, detached: c.req.Detached, session: c.s,
 	}
 	h.lease = h.leaseOf(c.s.since(), c.s.ttl)
+	h.waited, h.passed = c.view != nil, c.passed.Times
 	h.watch()
 	return h
 }
@@ -404,17 +406,35 @@ func (c *contender) withdraw() {
 	ctx, cancel := context.WithTimeout(context.Background(), withdrawLimit)
 	defer cancel()
 	// If this fails, the session ends by itself, and what it holds.
-	if c.unsure {
+	switch {
+	case c.req.Mode.Kind == backend.Exclusive && (c.inLine || c.unsure):
+		c.giveBack(ctx)
+	case c.unsure:
 		if v, err := c.b.look(ctx, c.keys); err == nil {
 			if e := v.find(c.req.Token); e != nil && v.holds(e) && e.session == c.s.id {
 				if st, err := c.b.exit(ctx, v, e); err == nil {
 					_, _ = c.b.do(ctx, st)
 				}
 				return
-			} else if v.rec != nil && v.lock.Session == c.s.id {
-				_, _ = c.b.txn(ctx, sessionOp(api.KVCheckSession, c.keys.lock(), c.s.id, nil), bare(api.KVDelete, c.keys.lock(), 0))
 			}
 		}
 	}
 	_ = c.b.destroySession(ctx, c.s.id)
+}
+
+// giveBack leaves the line, after which nobody passes the lock on to us, and frees it if
+// that had happened, or if a request that has not been answered took it: a session that
+// ends with the lock would leave it a lock-delay.
+func (c *contender) giveBack(ctx context.Context) {
+	lock, entry, gate := c.keys.lock(), c.keys.entry(), bare(api.KVGetTree, c.keys.gate, 0)
+	r, err := c.b.txn(ctx, sessionOp(api.KVCheckSession, entry, c.s.id, nil), bare(api.KVDelete, entry, 0), gate)
+	if err == nil && !r.ok {
+		r, err = c.b.txn(ctx, gate)
+	}
+	if err != nil {
+		return
+	}
+	if p := r.at(lock); p != nil && p.Session == c.s.id {
+		_, _ = c.b.txn(ctx, sessionOp(api.KVCheckSession, lock, c.s.id, nil), bare(api.KVDelete, lock, 0))
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/consul/api"
@@ -23,6 +24,10 @@ type hold struct {
 	detached bool
 	session  *session
 	lease    backend.Lease // as granted; of a detached hold that was found, unknown
+
+	waited bool                  // in line: others may, too
+	passed int                   // how often the lock has been passed on to here
+	next   atomic.Pointer[entry] // whom it can be passed on to
 
 	lost chan error
 	stop context.CancelFunc // of the watch
@@ -182,9 +187,18 @@ func (h *hold) release(ctx context.Context, tail time.Duration) error {
 	}
 }
 
-// free frees an exclusive lock in one step, which wakes the next in line, and then ends
-// the session.
+// free passes an exclusive lock on, or frees it in one step, which wakes the next in line,
+// and then ends the session.
 func (h *hold) free(ctx context.Context) error {
+	if next := h.next.Load(); next != nil && h.passed < mostPassed {
+		done, err := h.passOver(ctx, next)
+		if done {
+			_ = h.b.destroySession(ctx, h.session.id) // else it ends by itself
+		}
+		if done || err != nil {
+			return err
+		}
+	}
 	r, err := h.b.txn(ctx,
 		sessionOp(api.KVCheckSession, h.keys.lock(), h.session.id, nil), bare(api.KVDelete, h.keys.lock(), 0), bare(api.KVDelete, h.keys.entry(), 0))
 	if err != nil {
@@ -235,6 +249,9 @@ func (h *hold) watch() {
 	var ctx context.Context
 	ctx, h.stop = context.WithCancel(context.Background())
 	h.lost = make(chan error, 2)
+	if h.waited && h.mode.Kind == backend.Exclusive {
+		go h.lookBehind(ctx)
+	}
 	if h.mode.Kind == backend.Shared {
 		go h.watchGroup(ctx)
 	}

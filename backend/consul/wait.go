@@ -29,6 +29,9 @@ func (c *contender) wait(ctx context.Context) (backend.Hold, error) {
 		if ctx.Err() != nil {
 			return nil, c.over(ctx, err)
 		}
+		if c.passed.To != "" {
+			return c.granted(c.passed.index), nil
+		}
 		h, err := c.ask(ctx)
 		busy := (*backend.BusyError)(nil)
 		if !errors.As(err, &busy) || !c.req.Waits(busy.Holders) {
@@ -123,6 +126,7 @@ func (c *contender) listen(ctx context.Context) error {
 		p := c.view.entries[c.decision.Watch[0]].pair
 		pairs, _, err := c.b.block(ctx, p.Key, false, p.ModifyIndex, d)
 		c.head = err == nil && len(pairs) == 0 && c.decision.Watch[0] == 0
+		c.passed = passedTo(pairs, c.s.id)
 		c.quick = c.head
 		return c.pauseAfter(ctx, err)
 	}
