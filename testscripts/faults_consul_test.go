@@ -122,9 +122,14 @@ func cutOffConsul(t *testing.T, s *consultest.Server, end func(*leased, *relay.R
 	}
 	mode := modes[rand.N(len(modes))]
 	t.Logf("%v, then %v", args, mode)
+	// A holder that had to wait itself knows who is next.
+	b := consulLock(t, s)
+	before := backendtest.MustAcquire(t, b, backendtest.Request("j", backendtest.Exclusive))
 	l := startLeased(t, consulURL(r.Addr()), append(args, "--ttl", ttl.Round(time.Millisecond).String(), "--grace", "1", "j", "--", "sh", "-c", tree)...)
-	l.awaitStart()
+	l.await("its place in line", func() bool { return len(backendtest.InspectOne(t, b, "j").Waiters) == 1 })
 	next := backendtest.Wait(t, consulLock(t, s), backendtest.Request("j", mode))
+	backendtest.MustRelease(t, before)
+	l.awaitStart()
 	time.Sleep(rand.N(ttl))
 	began := time.Now()
 	code := end(l, r, s)

@@ -7,6 +7,9 @@
 // `consul lock` do, a slot is a holder of an api.Semaphore there, and shared holds keep
 // .lock together, by a session that all of them renew.
 //
+// An exclusive holder passes the lock on to the next in line without freeing it; see
+// handover.go.
+//
 // A session that ends uncleanly leaves its keys unlockable for its lock-delay, so nobody
 // gets in while its command may still be dying; see gate.go for what that needs.
 package consul

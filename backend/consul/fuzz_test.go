@@ -26,6 +26,7 @@ func FuzzView(f *testing.F) {
 	f.Add(shared, `{"shared":true,"members":{"t":{"ttl":1}}}`, "g", true, uint64(api.LockFlagValue), "s")
 	f.Add(shared, `{"shared":true}`, "g", true, uint64(api.LockFlagValue), "s")
 	f.Add(strings.ReplaceAll(rec, `exclusive"`, `slots","n":2`), `{"Limit":2,"Holders":{"s":true,"x":true}}`, "", true, uint64(api.SemaphoreFlagValue), "s")
+	f.Add(`{"passed":"s","times":1}`, rec, "s", false, uint64(api.LockFlagValue), "s")
 	f.Add(rec, `{"Limit":-1,"Holders":null}`, "", false, uint64(api.SemaphoreFlagValue), "s")
 	f.Add(`{"token":"t","until":-9223372036854775808,"since":9223372036854775807,"ttl":9223372036854775807}`, "x", "s", true, uint64(0), "s")
 	f.Fuzz(func(t *testing.T, entry, lock, session string, semaphored bool, flags uint64, contender string) {
@@ -40,6 +41,9 @@ func FuzzView(f *testing.F) {
 		}
 		if semaphored {
 			pairs = append(pairs, &api.KVPair{Key: k.gate + contender, Session: contender, Flags: api.SemaphoreFlagValue})
+		}
+		if to := passedTo(pairs[:1], "s").To; to != "" && (to != "s" || contender != "s") {
+			t.Errorf("%q: passed to %q", entry, to)
 		}
 		v := newView(k, pairs)
 		st := v.status()
