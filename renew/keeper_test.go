@@ -179,6 +179,21 @@ func TestNeverAnswers(t *testing.T) {
 	})
 }
 
+// TestSilenceDoesNotHideTheCause: what the service has said tells more than that it says
+// nothing any more.
+func TestSilenceDoesNotHideTheCause(t *testing.T) {
+	for _, deaf := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newScript(ttl, reply{hangs: true, deaf: deaf}, reply{err: errDown})
+			s.rest = reply{hangs: true, deaf: deaf}
+			loss, _ := s.lost(t, s.keep(t, s.config(grace)), time.Minute)
+			if !errors.Is(loss.Err, errDown) {
+				t.Errorf("deaf %v: lost by %v, want %v", deaf, loss.Err, errDown)
+			}
+		})
+	}
+}
+
 func TestFewInFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScript(0)

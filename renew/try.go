@@ -40,7 +40,7 @@ type tries struct {
 	current  *try             // the one that is in its time; nil between tries
 	due      boottime.Instant // when the next may start; zero if none is wanted
 	pause    time.Duration    // after the next failure
-	failure  error            // the last of a row of failures; nil while all goes well
+	failure  error            // the last of a row of failures that tells most; nil while all goes well
 }
 
 func newTries(l backend.Lease) tries {
@@ -88,7 +88,7 @@ func (t *tries) next() *answer {
 func (k *Keeper) proceed(now boottime.Instant) {
 	t := &k.tries
 	if c := t.current; c != nil && now >= c.overdue {
-		k.failed(now, fmt.Errorf("no answer within %v", c.timeout))
+		k.failed(now, noAnswer{c.timeout})
 	}
 	if t.current == nil && t.inFlight < maxTries && !t.due.IsZero() && now >= t.due {
 		k.start(now)
@@ -163,10 +163,26 @@ func later(a, b backend.Lease) bool {
 func (k *Keeper) failed(now boottime.Instant, err error) {
 	t := &k.tries
 	first := t.failure == nil
-	t.current, t.failure = nil, err
+	if first || !silent(err) {
+		t.failure = err
+	}
+	t.current = nil
 	t.due = now.Add(t.pause)
 	t.pause = min(2*t.pause, lastPause, max(interval(k.Lease())/4, firstPause/5))
 	if first {
 		k.cfg.OnError(err)
 	}
+}
+
+// noAnswer is the failure of a try that was in vain for so long.
+type noAnswer struct{ within time.Duration }
+
+func (e noAnswer) Error() string { return fmt.Sprintf("no answer within %v", e.within) }
+func (e noAnswer) Timeout() bool { return true }
+
+// silent tells whether a failure says only that nothing was heard, and so less than
+// whatever was heard before.
+func silent(err error) bool {
+	t := interface{ Timeout() bool }(nil)
+	return errors.As(err, &t) && t.Timeout()
 }
