@@ -26,7 +26,7 @@ func TestFlights(t *testing.T) {
 		{"mode=table", backendtest.Shared, 3, 3},
 		{"mode=optimistic", backendtest.Exclusive, 2, 1},
 		{"mode=optimistic&cas=updated_at", backendtest.Exclusive, 2, 1},
-		{"mode=pessimistic", backendtest.Exclusive, 4, 2},
+		{"mode=pessimistic", backendtest.Exclusive, 3, 2},
 	} {
 		t.Run(fmt.Sprint(tt.options, " ", tt.mode), func(t *testing.T) {
 			m := newMeter(t, server.Addr())

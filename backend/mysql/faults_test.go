@@ -414,3 +414,39 @@ func TestGlobalReadLockIsNamed(t *testing.T) {
 		backendtest.MustRelease(t, h)
 	}
 }
+
+// TestSlowCommitIsWaitedFor: a holder opens its gate before the row that it has freed is
+// durable. Who is next, of whatever kind, waits at the row then, and does not take the
+// holder for one without a gate, which is looked at once a second.
+func TestSlowCommitIsWaitedFor(t *testing.T) {
+	server := mysqltest.Start(t)
+	for _, tt := range []struct {
+		options string
+		mode    backend.Mode
+	}{{"mode=optimistic", backendtest.Exclusive}, {"mode=table", backendtest.Shared}} {
+		t.Run(tt.options+" "+tt.mode.String(), func(t *testing.T) {
+			address := server.URL("d") + "?" + tt.options
+			h := backendtest.MustAcquire(t, use(t, address), exclusive("j"))
+			w := backendtest.Wait(t, use(t, address), backendtest.Request("j", tt.mode))
+			backup, eye := server.Conn("d"), server.Conn("d")
+			standing := func(doing string) {
+				t.Helper()
+				backendtest.Eventually(t, doing, func() bool {
+					return eye.Number("SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE ID <> CONNECTION_ID() AND INFO LIKE '%"+doing+"%'") == 1
+				})
+			}
+			standing("GET_LOCK")
+			for _, stage := range []string{"START", "FLUSH", "BLOCK_DDL", "BLOCK_COMMIT"} {
+				backup.Do("BACKUP STAGE " + stage)
+			}
+			released := make(chan error, 1)
+			go func() { released <- h.Release(context.Background(), 0) }()
+			standing("LOCK IN SHARE MODE")
+			backup.Do("BACKUP STAGE END")
+			backendtest.MustRelease(t, w.Hold(t))
+			if err := backendtest.Receive(t, released, "the release"); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}

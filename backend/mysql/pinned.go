@@ -50,20 +50,27 @@ type ping struct {
 // errPinned is the answer of a change that concerns a hold of this kind.
 var errPinned = errors.New("held by a transaction")
 
+// Without autocommit the next statement begins a transaction, and to set it commits. Both
+// can be set together with something else, which spares a round trip.
+const (
+	beginTransaction = "autocommit = 0"
+	endTransaction   = "SET autocommit = 1"
+)
+
 // pin locks the row that the contender has taken.
 func (c *contender) pin(ctx context.Context, fence uint64) (backend.Hold, error) {
 	s, ttl := c.s, c.req.TTL.Truncate(time.Second)
 	if err := s.refuseClusters(ctx); err != nil {
 		return nil, err
 	}
-	for _, statement := range []string{fmt.Sprintf("SET wait_timeout = %d", int(ttl.Seconds())), "START TRANSACTION"} {
-		if _, err := s.exec(ctx, statement); err != nil {
-			return nil, err
-		}
+	if _, err := s.exec(ctx, fmt.Sprintf("SET wait_timeout = %d, "+beginTransaction, int(ttl.Seconds()))); err != nil {
+		return nil, err
 	}
 	sent := c.b.clock()
 	if err := c.lockRow(ctx); err != nil {
-		_, _ = s.exec(ctx, "ROLLBACK") // if it fails too, the connection is given up
+		if _, failed := s.exec(ctx, endTransaction); failed != nil {
+			c.drop()
+		}
 		return nil, err
 	}
 	keepCtx, stop := context.WithCancel(context.Background())
@@ -248,16 +255,15 @@ func (h *pinned) commit(ctx context.Context, tail time.Duration) (err error) {
 			tail = 0
 		}
 	}
-	var statements []string
+	statements := []string{endTransaction}
 	if tail <= 0 {
 		var r result
 		if r, err = h.s.exec(ctx, freePinned, h.lock.ns, h.lock.name, h.token); err == nil && r.affected != 1 {
 			return backend.ErrLost
 		}
-		statements = []string{"COMMIT"}
 	} else {
 		err = h.s.change(ctx, h.lock, h.token, func(st *state) error { return st.leave(h.token, tail) })
-		statements = []string{"COMMIT", "DO RELEASE_ALL_LOCKS()"}
+		statements = append(statements, "DO RELEASE_ALL_LOCKS()")
 	}
 	for _, statement := range statements {
 		if err == nil {

@@ -94,6 +94,8 @@ func (c *contender) stand(ctx context.Context, since record.Time, gone *string, 
 		stop()
 		if errors.Is(err, errNotYet) {
 			*gone, err = "", nil
+		} else if err == nil {
+			err = c.awaitRow(ctx)
 		}
 	default:
 		_, err = c.s.query(ctx, "SELECT "+note+" RELEASE_LOCK(?), SLEEP(?)", gate(*gone), min(nap, c.untilEnd()).Seconds())
@@ -108,6 +110,13 @@ func (c *contender) stand(ctx context.Context, since record.Time, gone *string, 
 		return sleep(ctx, firstPause) // the server's clock is being set
 	}
 	return nil
+}
+
+// awaitRow waits for a change of the row that is not durable yet: a holder opens its gate
+// in the statement that frees the row, and until that is done one reads it as it was.
+func (c *contender) awaitRow(ctx context.Context) error {
+	_, err := c.s.query(ctx, "SELECT version FROM "+table+byKey+" LOCK IN SHARE MODE", c.id.ns, c.id.name)
+	return err
 }
 
 // errNotYet is GET_LOCK's 0: its time is over, by a clock that may have been set.
