@@ -56,14 +56,12 @@ func (c *contender) wait(ctx context.Context) (backend.Hold, error) {
 	}
 }
 
-// stand blocks until it is worth while to ask again.
-func (c *contender) stand(ctx context.Context, since record.Time, gone *string, cancel context.CancelCauseFunc) error {
-	if c.s == nil {
-		short, stop := context.WithTimeout(ctx, tryLimit)
-		defer stop()
-		if err := c.connect(short); err != nil {
-			return err
-		}
+// prepare does what can be done before it is our turn.
+func (c *contender) prepare(ctx context.Context) error {
+	ctx, stop := context.WithTimeout(ctx, tryLimit)
+	defer stop()
+	if err := c.connect(ctx); err != nil {
+		return err
 	}
 	if c.s.id == 0 {
 		v, err := c.s.one(ctx, "SELECT CONNECTION_ID()")
@@ -73,6 +71,17 @@ func (c *contender) stand(ctx context.Context, since record.Time, gone *string, 
 		if err != nil {
 			return err
 		}
+	}
+	if c.pins() {
+		return c.s.refuseClusters(ctx)
+	}
+	return nil
+}
+
+// stand blocks until it is worth while to ask again.
+func (c *contender) stand(ctx context.Context, since record.Time, gone *string, cancel context.CancelCauseFunc) error {
+	if err := c.prepare(ctx); err != nil {
+		return err
 	}
 	c.blocked = true
 	stop := c.watch(ctx, cancel)
