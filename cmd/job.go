@@ -226,17 +226,26 @@ func (j *job) giveBack() {
 	}
 }
 
-// hurry ends a slow release at the next signal.
+// leastRelease is what a release gets after a signal that is to hurry it: timeout(1)
+// sends one to us and another to our group, and the second is no wish to leave the lock.
+const leastRelease = 500 * time.Millisecond
+
+// hurry ends a slow release soon after the next signal.
 func (j *job) hurry(ctx context.Context, cancel context.CancelFunc) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case s := <-j.signals:
-			if endsWait(s.(syscall.Signal)) {
-				cancel()
-				return
+			if !endsWait(s.(syscall.Signal)) {
+				continue
 			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(leastRelease):
+				cancel()
+			}
+			return
 		}
 	}
 }

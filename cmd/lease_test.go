@@ -245,3 +245,13 @@ func TestSecondSignalEndsAHungRelease(t *testing.T) {
 		t.Errorf("exit code %d, want the command's 7; stderr:\n%s", code, l.said())
 	}
 }
+
+// TestEchoOfASignalEndsNoRelease: timeout(1) signals dlock, and then dlock's group.
+func TestEchoOfASignalEndsNoRelease(t *testing.T) {
+	l := startLeased(t, "--ttl", "1h", "j", "--", "sh", "-c", "touch started; until [ -e echo ]; do sleep 0.01; done; exit 7")
+	l.await(t, "the command's start", func() bool { return l.exists("started") })
+	l.write(t, "echo")
+	if code := l.code(t); code != 7 || !l.exists("released") {
+		t.Errorf("exit code %d, want the command's 7; stderr:\n%s", code, l.said())
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/dlock/dlock/backend"
@@ -13,7 +14,7 @@ import (
 )
 
 // scripted is a lock service that grants everything, and whose renewals answer what
-// the test has put into a directory: "hang" and "lost" are files there. It writes the
+// the test has put into a directory: "hang", "lost" and "echo" are files there. It writes the
 // deadline of each lease that it granted into "deadline".
 type scripted struct{ dir string }
 
@@ -79,6 +80,14 @@ func (h *scriptedHold) Release(ctx context.Context, _ time.Duration) error {
 	if h.says("hang") {
 		<-ctx.Done()
 		return context.Cause(ctx)
+	}
+	if h.says("echo") { // of the signal that has ended the command
+		_ = syscall.Kill(os.Getpid(), syscall.SIGTERM)
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(50 * time.Millisecond):
+		}
 	}
 	return os.WriteFile(filepath.Join(h.dir, "released"), nil, 0o600)
 }
