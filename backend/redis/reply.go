@@ -70,7 +70,7 @@ func (r reply) refusal() error {
 	case "slots":
 		return fmt.Errorf("%w: the lock has %d slots now", backend.ErrInvalid, r.number(2))
 	case "mode":
-		return fmt.Errorf("%w: the token is in use as %v", backend.ErrInvalid, mode(r.text(2), r.number(3)))
+		return fmt.Errorf("%w: the token is in use as %q", backend.ErrInvalid, mode(r.text(2), r.number(3)).String())
 	case "unheard":
 		return errUnheard
 	}
