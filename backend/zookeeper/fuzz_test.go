@@ -101,6 +101,7 @@ func FuzzNodeNames(f *testing.F) {
 	f.Add("", "zookeeper", "", ".")
 	f.Add("", "x-lock-0000000001", "..", "\U0001F512")
 	f.Add("%2F", "/", "/", "%2F")
+	f.Add("", "a/x-lock-0000000001", "", "x-lock-0000000001")
 	f.Fuzz(func(t *testing.T, ns1, name1, ns2, name2 string) {
 		node := func(ns, name string) string {
 			b := &Backend{opts: Options{Namespace: ns}}

@@ -92,7 +92,7 @@ func chroot(path string) (string, error) {
 	}
 	for level := range strings.SplitSeq(strings.TrimPrefix(path, "/"), "/") {
 		plain := strings.ReplaceAll(level, "%", "")
-		if level == "" || encode(plain) != plain || strings.ContainsFunc(level, unicode.IsControl) {
+		if level == "" || encode(plain, -1) != plain || strings.ContainsFunc(level, unicode.IsControl) {
 			return "", invalid("the path is a node in ZooKeeper, whose levels cannot be empty, . or .., nor hold control characters or those outside the Unicode plane 0")
 		}
 	}

@@ -38,17 +38,17 @@ func (b *Backend) lockName(node string) (string, bool) {
 func nodeName(parent, name string) string {
 	switch {
 	case parent == "" && name == "zookeeper":
-		return backend.Escape(name, func(i int, _ byte) bool { return i > 0 })
+		return encode(name, 0)
 	case isPlace(name):
-		return backend.Escape(name, func(i int, _ byte) bool { return i < len(name)-1 })
+		return encode(name, len(name)-1)
 	}
-	return encode(name)
+	return encode(name, -1)
 }
 
 // encode escapes what cannot be in the name of a node: "/", the names "." and "..", and
 // the characters that ZooKeeper refuses, which are those above the plane 0, the private
-// ones and the last of the plane.
-func encode(name string) string {
+// ones and the last of the plane; and the byte at also, if there is one.
+func encode(name string, also int) string {
 	refused := make([]bool, len(name))
 	for i := 0; i < len(name); {
 		r, size := utf8.DecodeRuneInString(name[i:]) // one byte of what is no UTF-8
@@ -60,7 +60,7 @@ func encode(name string) string {
 	if name == "." || name == ".." {
 		refused[0] = true
 	}
-	return backend.Escape(name, func(i int, _ byte) bool { return !refused[i] })
+	return backend.Escape(name, func(i int, _ byte) bool { return !refused[i] && i != also })
 }
 
 // makeParents makes the node of a lock and what is above it, as far as it is missing.
