@@ -143,8 +143,7 @@ func (c *contender) wait(ctx context.Context) error {
 	if c.public, err = waitFlock(ctx, d, name, c.how()); err != nil {
 		return err
 	}
-	w := newWatch(c.state)
-	defer w.close()
+	var w *watch // none before there is something to watch for: as a rule there is not
 	for {
 		var blockers []record.Holder
 		err := c.change(ctx, func(s *state) error {
@@ -154,6 +153,11 @@ func (c *contender) wait(ctx context.Context) error {
 		busy := (*backend.BusyError)(nil)
 		if !errors.As(err, &busy) || !c.req.Waits(busy.Holders) {
 			return err
+		}
+		if w == nil { // look again, now that no change is missed
+			w = newWatch(c.state)
+			defer w.close()
+			continue
 		}
 		if err := c.waitChange(ctx, w, blockers); err != nil {
 			return err

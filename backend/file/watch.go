@@ -57,8 +57,9 @@ func (w *watch) relay() {
 	}
 }
 
+// close ends the watch, behind the caller's back: the kernel may take 16 ms for it.
 func (w *watch) close() {
 	if w.watcher != nil {
-		w.watcher.Close()
+		go w.watcher.Close()
 	}
 }
