@@ -94,6 +94,7 @@ func FuzzKeys(f *testing.F) {
 	f.Add("a", "b}:{c", "a:{b", "c", false)
 	f.Add("", "dlock:{a}", "dlock", "a", false)
 	f.Add("", "x:{y}:q", "x", "y", false)
+	f.Add("", "x:{y}", "x", "y", false)
 	f.Add("", "{}a", "", "{", true)
 	f.Add("", "a:raw", "dlock", "a", false)
 	f.Fuzz(func(t *testing.T, ns1, name1, ns2, name2 string, cluster bool) {

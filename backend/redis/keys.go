@@ -57,8 +57,8 @@ func (b *Backend) lockAndBase(name string) (lock, base string, err error) {
 		base = escape(ns) + ":{" + escape(name) + "}"
 		return base, base, nil
 	}
-	if sideKey().MatchString(name) {
-		return "", "", fmt.Errorf("%w lock name: %s is a key of dlock's own", backend.ErrInvalid, name)
+	if ownKey().MatchString(name) {
+		return "", "", fmt.Errorf("%w lock name: %s is a key of dlock's own (NS:{NAME} is the lock NAME of --namespace NS)", backend.ErrInvalid, name)
 	}
 	tag := hashTag(name)
 	base = "dlock:{" + tag + "}" + rawMark
@@ -117,8 +117,9 @@ func escape(s string) string {
 	return backend.Escape(s, func(_ int, c byte) bool { return c != '{' && c != '}' })
 }
 
-// sideKey matches the names that are, or may be, keys of dlock's own.
-var sideKey = lazy.Regexp(`^(dlock:\{|[^{}]*:\{[^{}]*\}:(q|w|m|h|index|d:.*|raw.*)$)`)
+// ownKey matches the names that are, or may be, keys of dlock's own: what begins as the
+// side keys of the empty namespace do, and the locks and side keys of all others.
+var ownKey = lazy.Regexp(`^(dlock:\{|[^{}]*:\{[^{}]*\}(:(q|w|m|h|index|d:.*|raw.*))?$)`)
 
 // hashTag is the part of a key that decides its slot, by the cluster specification.
 func hashTag(key string) string {
