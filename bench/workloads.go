@@ -250,7 +250,7 @@ func (t *target) kill(ctx context.Context, name string) error {
 		return next.err
 	}
 	t.result.Crash.Next.record(next.at.Sub(killed))
-	t.result.saw(Tally{Holds: 1, Overlaps: stillOpen(lives)})
+	t.result.saw(Tally{Holds: 1, Overlaps: stillOpen(lives, time.Millisecond)})
 	return release(next.hold)
 }
 
@@ -297,11 +297,23 @@ func startPiped(c *exec.Cmd) (*os.File, error) {
 	return r, nil
 }
 
-// stillOpen counts 1 if somebody still has the other end of a pipe.
-func stillOpen(r *os.File) int {
-	_ = r.SetReadDeadline(time.Now().Add(time.Millisecond))
-	if _, err := r.Read(make([]byte, 16)); errors.Is(err, os.ErrDeadlineExceeded) {
-		return 1
+// stillOpen counts 1 if somebody still has the other end of a pipe, after that time.
+func stillOpen(r *os.File, after time.Duration) (open int) {
+	_ = r.SetReadDeadline(time.Now().Add(after))
+	if _, err := r.Read(make([]byte, 16)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		return 0
 	}
-	return 0
+	// On a busy machine the time may be over before Read has looked even once.
+	_ = r.SetReadDeadline(time.Time{})
+	conn, err := r.SyscallConn()
+	if err != nil {
+		return 0
+	}
+	_ = conn.Read(func(fd uintptr) bool {
+		if _, err := syscall.Read(int(fd), make([]byte, 16)); errors.Is(err, syscall.EAGAIN) {
+			open = 1
+		}
+		return true
+	})
+	return open
 }
