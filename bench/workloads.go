@@ -250,6 +250,7 @@ func (t *target) kill(ctx context.Context, name string) error {
 		return next.err
 	}
 	t.result.Crash.Next.record(next.at.Sub(killed))
+	_ = c.Wait() // a dead dlock's own end of the pipe may last longer than the command's
 	t.result.saw(Tally{Holds: 1, Overlaps: stillOpen(lives, time.Millisecond)})
 	return release(next.hold)
 }
