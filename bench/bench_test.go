@@ -196,18 +196,17 @@ func TestWitnessReadsSections(t *testing.T) {
 	}
 }
 
-// A machine that is busy lets the time of a look run out before the look.
-func TestLateLookAtAPipe(t *testing.T) {
+func TestLookAtAPipe(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	if got := stillOpen(r, -time.Second); got != 1 {
+	if got := stillOpen(r); got != 1 {
 		t.Errorf("an open pipe counts %d", got)
 	}
 	w.Close()
-	if got := stillOpen(r, -time.Second); got != 0 {
+	if got := stillOpen(r); got != 0 {
 		t.Errorf("a pipe that was closed counts %d", got)
 	}
 }
