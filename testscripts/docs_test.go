@@ -33,6 +33,8 @@ func blocks(t *testing.T, page string) (list []block) {
 	return list
 }
 
+const readme = "../README.md"
+
 // pages are all that tell somebody what to type.
 func pages(t *testing.T) []string {
 	t.Helper()
@@ -40,16 +42,20 @@ func pages(t *testing.T) []string {
 	if err != nil || len(docs) == 0 {
 		t.Fatalf("%d pages in docs, %v", len(docs), err)
 	}
-	return append(docs, "../README.md", "../CONTRIBUTING.md")
+	return append(docs, readme, "../CONTRIBUTING.md")
 }
 
 // TestPages runs each block of the pages that is no output (text): shell lines as they
 // are, and of other files the command lines that somebody would run for them.
 func TestPages(t *testing.T) {
 	for _, page := range pages(t) {
+		shell := 0
 		for i, b := range blocks(t, page) {
 			if b.language == "text" {
 				continue
+			}
+			if b.language == "sh" {
+				shell++
 			}
 			t.Run(fmt.Sprintf("%s %d %s", filepath.Base(page), i+1, b.language), func(t *testing.T) {
 				t.Parallel()
@@ -62,6 +68,9 @@ func TestPages(t *testing.T) {
 				}
 				pasteHere(t, withoutElsewhere(strings.Join(lines, "\n")))
 			})
+		}
+		if page == readme && shell < 2 {
+			t.Errorf("%d shell blocks in the README", shell)
 		}
 	}
 }
@@ -176,7 +185,7 @@ func commandLines(b block) (lines []string, ok bool) {
 	case "sh":
 		return []string{b.text}, true
 	case "crontab":
-		return find(`^(?:[\d*/]+ +){5}(.*)$`)
+		return find(`^[^#\s]\S* +(?:\S+ +){4}(.*)$`)
 	case "ini":
 		return find(`^ExecStart=(.*)$`)
 	case "yaml":
