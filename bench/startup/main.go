@@ -3,14 +3,17 @@
 package main
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"net"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -29,14 +32,17 @@ func main() {
 		return nil
 	})
 	flag.Parse()
-	if err := measure(*rounds, more); err != nil {
+	// However it ends, also when the reader of its output goes away, it stops its servers.
+	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
+	defer cancel()
+	if err := measure(ctx, *rounds, more); err != nil {
 		fmt.Fprintln(os.Stderr, "startup:", err)
 		os.Exit(1)
 	}
 }
 
 // measure compares start-up, and hand-over on files, on Redis and on more services.
-func measure(rounds int, more []string) error {
+func measure(ctx context.Context, rounds int, more []string) error {
 	dir, err := os.MkdirTemp("", "dlock-startup-")
 	if err != nil {
 		return err
@@ -45,7 +51,7 @@ func measure(rounds int, more []string) error {
 	if err := build(dir); err != nil {
 		return err
 	}
-	if err := startUp(dir, rounds); err != nil {
+	if err := startUp(ctx, dir, rounds); err != nil {
 		return err
 	}
 	redis, stop, err := startRedis(dir)
@@ -62,15 +68,15 @@ func measure(rounds int, more []string) error {
 	for i, url := range more {
 		lockers = append(lockers, locker{fmt.Sprintf("on service %d", i+1), []string{dlock, "-b", url, "run", "x"}})
 	}
-	return handOver(rounds, lockers)
+	return handOver(ctx, rounds, lockers)
 }
 
 // startUp measures whole processes that have nothing to wait for. A Consul agent is never
 // idle, and would hide what the others cost: it runs for those alone that need it.
-func startUp(dir string, rounds int) error {
+func startUp(ctx context.Context, dir string, rounds int) error {
 	dlock := filepath.Join(dir, "dlock")
 	run := contender{name: "dlock run x true", args: []string{dlock, "-b", "file://" + filepath.Join(dir, "locks"), "run", "x", "true"}}
-	err := compare("start-up", rounds, []contender{
+	err := compare(ctx, "start-up", rounds, []contender{
 		{name: "flock f true", args: []string{"flock", filepath.Join(dir, "f"), "true"}},
 		{name: "hello, world in Go", args: []string{filepath.Join(dir, "hello")}},
 		{name: "dlock version", args: []string{dlock, "version"}, beside: 1},
@@ -88,7 +94,7 @@ func startUp(dir string, rounds int) error {
 		return nil
 	}
 	defer stop()
-	return compare("beside a Consul agent", rounds, []contender{
+	return compare(ctx, "beside a Consul agent", rounds, []contender{
 		{name: "consul lock x true", args: consulLock(consul, addr)},
 		{name: "dlock run on Consul", args: []string{dlock, "-b", "consul://" + addr, "run", "x", "true"}},
 		run,
@@ -96,8 +102,11 @@ func startUp(dir string, rounds int) error {
 }
 
 // compare runs the contenders in turns.
-func compare(title string, rounds int, contenders []contender) error {
+func compare(ctx context.Context, title string, rounds int, contenders []contender) error {
 	for range rounds {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
 		for i := range contenders {
 			if err := contenders[i].run(); err != nil {
 				return err
@@ -257,9 +266,12 @@ type locker struct {
 
 // handOver measures the time from the end of one holder's command to the start of
 // the next one's, by the clock that both print.
-func handOver(rounds int, lockers []locker) error {
+func handOver(ctx context.Context, rounds int, lockers []locker) error {
 	times := make([][]time.Duration, len(lockers))
 	for range rounds {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
 		for i, l := range lockers {
 			d, err := oneHandOver(l.args)
 			if err != nil {
