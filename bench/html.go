@@ -5,12 +5,6 @@ import (
 	"fmt"
 	"html"
 	"io"
-	"math"
-	"strings"
-	"time"
-
-	"github.com/wcharczuk/go-chart/v2"
-	"github.com/wcharczuk/go-chart/v2/drawing"
 )
 
 const pageHead = `<!doctype html>
@@ -56,12 +50,8 @@ func (r Report) WriteHTML(out io.Writer, heading string) error {
 	for _, t := range r.tables() {
 		fmt.Fprintf(&page, "<section>\n<h2>%s</h2>\n", html.EscapeString(t.title))
 		if len(t.lines) > 0 {
-			svg, err := draw(t.lines)
-			if err != nil {
-				return err
-			}
 			legend(&page, t.lines)
-			page.Write(svg)
+			newChart(t.lines).write(&page)
 		}
 		t.write(&page)
 		page.WriteString("</section>\n")
@@ -95,72 +85,4 @@ func (t table) write(page *bytes.Buffer) {
 		row("td", cells)
 	}
 	page.WriteString("</tbody>\n</table>\n")
-}
-
-// colours tell apart on a screen, in print, and for those who see no red or green.
-// (Okabe and Ito, Color Universal Design, 2008.)
-var colours = []string{"0072b2", "d55e00", "009e73", "cc79a7", "e69f00", "56b4e9", "000000"}
-
-// draw draws how long so many percent of all took at most: the more to the right, the
-// rarer. Both axes are logarithmic.
-func draw(lines []line) ([]byte, error) {
-	last := 0.0
-	for _, l := range lines {
-		last = max(last, nines(l.latency))
-	}
-	c := chart.Chart{
-		Width: 960, Height: 320,
-		Background: chart.Style{Padding: chart.Box{Top: 15, Left: 15, Right: 35, Bottom: 10}},
-		XAxis:      chart.XAxis{Name: "percent of all", Range: &chart.ContinuousRange{Max: last}, Ticks: percentTicks(last)},
-	}
-	low, high := math.Inf(1), math.Inf(-1)
-	for i, l := range lines {
-		s := chart.ContinuousSeries{
-			Name: l.label, YAxis: chart.YAxisSecondary, // which is the one on the left
-			Style: chart.Style{StrokeColor: drawing.ColorFromHex(colours[i%len(colours)]), StrokeWidth: 2},
-		}
-		for x := 0.0; x <= nines(l.latency)+1e-9; x += 0.05 {
-			y := math.Log10(math.Max(float64(l.latency.At(100-100*math.Pow(10, -x)))/1e6, 1e-3))
-			s.XValues, s.YValues = append(s.XValues, x), append(s.YValues, y)
-			low, high = min(low, y), max(high, y)
-		}
-		c.Series = append(c.Series, s)
-	}
-	low, high = math.Floor(low), math.Floor(high)+1
-	c.YAxisSecondary = chart.YAxis{Ticks: timeTicks(low, high)}
-	c.YAxis = chart.YAxis{Style: chart.Hidden(), Ticks: c.YAxisSecondary.Ticks} // whose ticks set the range of both
-	var svg bytes.Buffer
-	if err := c.Render(chart.SVG, &svg); err != nil {
-		return nil, fmt.Errorf("draw a chart: %w", err)
-	}
-	return svg.Bytes(), nil
-}
-
-// nines is how far to the right a distribution reaches: 2 for 99 %, 3 for 99.9 %.
-func nines(l *Latency) float64 {
-	return min(max(math.Log10(float64(l.Count())), 0.5), 5)
-}
-
-func percentTicks(last float64) []chart.Tick {
-	ticks := []chart.Tick{{Value: 0, Label: "0 %"}, {Value: math.Log10(2), Label: "50 %"}}
-	for x := 1.0; x <= last+0.01; x++ {
-		label := "90 %"
-		if x > 1 {
-			label = "99 %"
-		}
-		if x > 2 {
-			label = "99." + strings.Repeat("9", int(x)-2) + " %"
-		}
-		ticks = append(ticks, chart.Tick{Value: x, Label: label})
-	}
-	return append(ticks, chart.Tick{Value: last})
-}
-
-func timeTicks(low, high float64) []chart.Tick {
-	var ticks []chart.Tick
-	for y := low; y <= high; y++ {
-		d := time.Duration(math.Round(math.Pow(10, y) * float64(time.Millisecond)))
-		ticks = append(ticks, chart.Tick{Value: y, Label: d.String()})
-	}
-	return ticks
 }
