@@ -42,7 +42,7 @@ func (a *app) main(args []string) (code int) {
 			code = exitDefect
 		}
 	}()
-	root := newRootCmd(a)
+	root := newRootCmd(a, args...)
 	root.SetArgs(args)
 	return a.exitCode(root.Execute())
 }
@@ -62,7 +62,9 @@ with --backend, $DLOCK_BACKEND, or in /etc/dlock/backend.
 
 ` + runExitCodes
 
-func newRootCmd(a *app) *cobra.Command {
+// newRootCmd builds the command line. With args that begin with a subcommand it has that one
+// alone: to build the others takes longer than to run a short one.
+func newRootCmd(a *app, args ...string) *cobra.Command {
 	root := &cobra.Command{
 		Use:               "dlock",
 		Short:             "Run a command under a named lock",
@@ -94,11 +96,29 @@ func newRootCmd(a *app) *cobra.Command {
 	a.place.addFlags(root.PersistentFlags())
 	completeValues(root, "log-format", "text", "json")
 	root.PersistentPreRunE = func(c *cobra.Command, _ []string) error { return a.settle(c.Flags()) }
-	root.AddCommand(
-		newRunCmd(a, nil), newAcquireCmd(a, nil), newRenewCmd(a, nil), newReleaseCmd(a, nil),
-		newInspectCmd(a, nil), newDoctorCmd(a, nil), newBenchCmd(a, nil), newCompletionCmd(a), newVersionCmd(a),
-	)
+	all := subcommands(a)
+	if len(args) > 0 && all[args[0]] != nil {
+		root.AddCommand(all[args[0]]())
+		return root
+	}
+	for _, build := range all {
+		root.AddCommand(build())
+	}
 	return root
+}
+
+func subcommands(a *app) map[string]func() *cobra.Command {
+	return map[string]func() *cobra.Command{
+		"run":        func() *cobra.Command { return newRunCmd(a, nil) },
+		"acquire":    func() *cobra.Command { return newAcquireCmd(a, nil) },
+		"renew":      func() *cobra.Command { return newRenewCmd(a, nil) },
+		"release":    func() *cobra.Command { return newReleaseCmd(a, nil) },
+		"inspect":    func() *cobra.Command { return newInspectCmd(a, nil) },
+		"doctor":     func() *cobra.Command { return newDoctorCmd(a, nil) },
+		"bench":      func() *cobra.Command { return newBenchCmd(a, nil) },
+		"completion": func() *cobra.Command { return newCompletionCmd(a) },
+		"version":    func() *cobra.Command { return newVersionCmd(a) },
+	}
 }
 
 // usage makes what an argument check of cobra's says a usage error.
