@@ -27,19 +27,30 @@ type signalError struct{ signal syscall.Signal }
 func (e *signalError) Error() string { return e.signal.String() }
 
 // acquire runs Acquire and ends it when a signal comes. A lock that is granted at that
-// very moment is given back.
+// very moment is given back. Acquire runs on the caller's goroutine: another one would
+// have to grow a stack of its own, which a short run notices.
 func (l *line) acquire(ctx context.Context, req backend.Request) (backend.Hold, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	type result struct {
-		hold backend.Hold
-		err  error
+	over, stopped := make(chan struct{}), make(chan error, 1)
+	go func() { stopped <- l.watch(over, cancel) }()
+	hold, err := l.backend.Acquire(ctx, req)
+	close(over)
+	stop := <-stopped
+	if stop == nil {
+		return hold, err
 	}
-	done := make(chan result, 1)
-	go func() {
-		hold, err := l.backend.Acquire(ctx, req)
-		done <- result{hold, err}
-	}()
+	if err == nil {
+		ctx, cancel := context.WithTimeout(context.Background(), cleanUpLimit)
+		defer cancel()
+		err = hold.Release(ctx, 0)
+	}
+	return nil, errors.Join(stop, err)
+}
+
+// watch cancels the wait when a signal comes that ends it, until over is closed. It
+// returns what it cancelled the wait for; a signal says more than a suspension.
+func (l *line) watch(over <-chan struct{}, cancel context.CancelCauseFunc) error {
 	var stop error
 	for {
 		select {
@@ -53,16 +64,8 @@ func (l *line) acquire(ctx context.Context, req backend.Request) (backend.Hold, 
 				stop = errSuspended
 				cancel(stop)
 			}
-		case r := <-done:
-			if r.err == nil && stop != nil {
-				ctx, cancel := context.WithTimeout(context.Background(), cleanUpLimit)
-				defer cancel()
-				r.err = r.hold.Release(ctx, 0)
-			}
-			if stop != nil {
-				return nil, errors.Join(stop, r.err)
-			}
-			return r.hold, r.err
+		case <-over:
+			return stop
 		}
 	}
 }

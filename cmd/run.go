@@ -137,13 +137,17 @@ func (o *runOptions) parseCommand(args []string) error {
 // run takes the lock and runs the command under it, and keeps account of it.
 func (a *app) run(o *runOptions, c *account) error {
 	subscribed := make(chan (<-chan os.Signal), 1)
-	go func() { subscribed <- runner.Signals() }() // a millisecond that the next steps need not wait for
+	go func() { // a millisecond that the next steps need not wait for
+		outliveReaders()
+		subscribed <- runner.Signals()
+	}()
 	path, err := runner.Find(o.command[0])
 	if err != nil {
+		<-subscribed
 		return notFound(o.command[0], err)
 	}
-	outliveReaders()
 	b, err := a.open()
+	signals := <-subscribed
 	if err != nil {
 		return err
 	}
@@ -159,7 +163,6 @@ func (a *app) run(o *runOptions, c *account) error {
 		a.hintPath(o.name)
 	}
 	req := o.request(uuid.NewString())
-	signals := <-subscribed
 	job := &job{app: a, opts: o, path: path, limits: limits, signals: signals, id: uuid.NewString(), account: c}
 	if o.reentrant {
 		if job.hold, err = a.outer(b, o); err != nil {
